@@ -79,7 +79,7 @@ def decay_groups(model):
     return [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
 
 
-def timed_steps(options, rank, step):
+def timed_steps(options, rank, step, device="cpu"):
     """Calls step(ids, targets) -> loss tensor; prints milliseconds and losses of the steps after the warm-up."""
     tokens = torch.from_numpy(np.fromfile(options.tokens, dtype=np.uint16).astype(np.int64))
     rng = np.random.default_rng(rank)
@@ -89,10 +89,10 @@ def timed_steps(options, rank, step):
         ids = torch.stack([tokens[s : s + options.context] for s in starts])
         targets = torch.stack([tokens[s + 1 : s + 1 + options.context] for s in starts])
         begin = time.perf_counter()
-        loss = step(ids, targets)
+        loss = step(ids.to(device), targets.to(device)).item()  # waits for the device
         if i >= options.warmup:
             times.append(1e3 * (time.perf_counter() - begin))
-            losses.append(loss.item())
+            losses.append(loss)
     if rank == 0:
         assert all(math.isfinite(x) for x in losses)
         print(json.dumps({"step_ms": times, "loss": losses}), flush=True)

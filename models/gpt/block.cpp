@@ -24,14 +24,14 @@ at::Tensor attention_branch(const UnitContext& u, const at::Tensor& y, BlockSave
   const int64_t C = u.config.width, H = u.config.n_head;
   saved.qkv = linear(u, kAttn, y, 3 * C, u.config.compute).view({u.batch.B, u.batch.T, 3, H, C / H});
   saved.attended =
-      narrowed(u, ops::attention(attention_shape(u), place(u, Site::kAttention), widened(saved.qkv), saved.attention));
+      narrowed(u, ops::attention(attention_shape(u), place(u, Site::kAttention), saved.qkv, saved.attention));
   return linear(u, kAttnProj, saved.attended, C, at::kFloat);
 }
 
 at::Tensor attention_branch_backward(const UnitContext& u, const at::Tensor& dy, const BlockSaved& saved) {
   const at::Tensor d_out = linear_backward(u, kAttnProj, dy, saved.attended, at::kFloat);
-  const at::Tensor d_qkv = ops::attention_backward(attention_shape(u), place(u, Site::kAttention), widened(saved.qkv),
-                                                   widened(saved.attended), d_out, saved.attention);
+  const at::Tensor d_qkv = ops::attention_backward(attention_shape(u), place(u, Site::kAttention), saved.qkv,
+                                                   saved.attended, d_out, saved.attention);
   return linear_backward(u, kAttn, narrowed(u, d_qkv.view({dy.size(0), 3 * u.config.width})), saved.y_1, at::kFloat);
 }
 

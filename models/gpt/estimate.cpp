@@ -24,9 +24,10 @@ bool Gpt::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   } else if (unit > 1) {
     const double products = 2 * N * 12 * C * C;  // 3 C^2 + C^2 + 4 C^2 + 4 C^2
     const bool drops = config_.dropout > 0 && desc.programs[args.program]->kind == DDH_PROGRAM_TRAIN;
+    const ops::AttentionShape shape{args.n_samples, config_.context, config_.n_head, config_.width / config_.n_head,
+                                    true};
     const ops::AttentionCost attention =
-        ops::attention_cost({args.n_samples, config_.context, config_.n_head, config_.width / config_.n_head, true},
-                            drops, device().by_operators());
+        ops::attention_cost(shape, ops::attention_way(shape, drops, config_.compute, device()));
     out.forward_flops = products + attention.forward_flops;
     out.backward_flops = 2 * products + attention.backward_flops;
     // x, x_mid; y_1, attended, y_2; query, key and value; the two of the MLP; statistics

@@ -47,7 +47,7 @@ class DDH_HIDDEN Gpt final : public ddh::UnitModel<GptBatch, Context> {
 
   // A batch of given ids and targets (-100 = does not count), (B, T) each, T up to the rows of the position table.
   ddh_batch* batch_of_ids(const std::vector<int64_t>& ids, const std::vector<int64_t>& targets, int64_t B);
-  // Logits (B T, V) of a micro-batch between its forward and its backward.
+  // Logits (B T, V) of a micro-batch between its forward and its backward; by operators, their log-softmax.
   [[nodiscard]] const at::Tensor& logits(int32_t micro_batch) const { return contexts_.at(micro_batch).head.logits; }
 
  protected:

@@ -2,8 +2,11 @@
 //
 // The head: final layer norm, logits against the (tied) embedding, cross-entropy. The gradient of the logits overwrites
 // the logits.
+#include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/zeros.h>
 #include <cmath>
 
@@ -51,22 +54,23 @@ struct Targets {
   at::Tensor ignored, index;
 };
 
+// Logarithms of probabilities take the place of the logits. On a GPU each pass over them takes longer than their product.
 at::Tensor loss_by_operators(const GptBatch& batch, HeadSaved& saved) {
   const Targets targets(batch);
-  saved.log_sum_exp = at::logsumexp(saved.logits, 1);
-  const at::Tensor of_target = saved.logits.gather(1, targets.index).squeeze(1);
-  const at::Tensor losses = saved.log_sum_exp.to(at::kDouble).sub_(of_target);
+  at::_log_softmax_out(saved.logits, saved.logits, 1, /*half_to_float=*/false);
+  const at::Tensor losses = saved.logits.gather(1, targets.index).squeeze(1).to(at::kDouble).neg_();
   return losses.masked_fill_(targets.ignored, 0).sum();
 }
 
 // As logits_backward, but 16 bits are stored elsewhere.
 at::Tensor logits_backward_by_operators(const UnitContext& u, float seed, const HeadSaved& saved) {
   const Targets targets(u.batch);
-  at::Tensor d = saved.logits;
-  d.sub_(saved.log_sum_exp.unsqueeze(1)).exp_().mul_(seed);
-  d.scatter_(1, targets.index, d.gather(1, targets.index).sub_(seed));
-  d.masked_fill_(targets.ignored.unsqueeze(1), 0);
-  return narrowed(u, d);
+  const at::Tensor p = saved.logits.exp_();
+  p.scatter_(1, targets.index, p.gather(1, targets.index).sub_(1));
+  const at::Tensor seeds = at::full({p.size(0), 1}, seed, p.options()).masked_fill_(targets.ignored.unsqueeze(1), 0);
+  if (u.config.compute == at::kFloat) return p.mul_(seeds);
+  at::Tensor d = at::empty(p.sizes(), p.options().dtype(u.config.compute));
+  return at::mul_out(d, p, seeds);  // multiplied and rounded in one pass
 }
 
 // The gradient of the logits, in the compute dtype and in their memory.

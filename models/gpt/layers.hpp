@@ -51,7 +51,7 @@ struct BlockSaved {
 
 struct HeadSaved {
   at::Tensor x, mean, rstd, y;
-  at::Tensor logits, log_sum_exp;  // (N, V), (N)
+  at::Tensor logits, log_sum_exp;  // (N, V), (N); by operators the logits become their log-softmax
 };
 
 at::Tensor token_embedding(const UnitContext& u);  // (N, C)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "attention.hpp"
 
+#include <ATen/ops/_scaled_dot_product_flash_attention.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/_softmax_backward_data.h>
@@ -15,7 +17,7 @@
 #include <limits>
 
 #include "attention_tiles.hpp"
-#include "ddh/sdk/torch/device.hpp"
+#include "ddh/sdk/torch/cuda_library.hpp"
 #include "one_thread.hpp"
 #include "qkv.hpp"
 
@@ -79,46 +81,88 @@ void fused_attention_backward(const AttentionShape& s, const Qkv& all, const at:
   });
 }
 
+// The same on a GPU, in 16 bits.
+void fused_attention_on_gpu(const AttentionShape& s, const Qkv& h, AttentionSaved& saved, at::Tensor& out) {
+  std::tie(out, saved.log_sum_exp, std::ignore, std::ignore, std::ignore, std::ignore, saved.random_state,
+           saved.random_rest, std::ignore) = at::_scaled_dot_product_flash_attention(h.q, h.k, h.v, 0.0, s.causal);
+}
+
+void fused_attention_on_gpu_backward(const AttentionShape& s, const Qkv& h, const at::Tensor& attended,
+                                     const at::Tensor& d_out, const AttentionSaved& saved, const Qkv& d) {
+  const ddh::StrictDeterminism strict;
+  const auto [d_q, d_k, d_v] =
+      at::_scaled_dot_product_flash_attention_backward(d_out, h.q, h.k, h.v, attended, saved.log_sum_exp, {}, {}, s.T,
+                                                       s.T, 0.0, s.causal, saved.random_state, saved.random_rest);
+  d.q.copy_(d_q);
+  d.k.copy_(d_k);
+  d.v.copy_(d_v);
+}
+
+AttentionWay way_of(const AttentionShape& s, bool drops, at::ScalarType type, bool cuda, bool by_operators) {
+  constexpr int64_t kMostWidth = 256;  // of a head, in flash attention for GPUs
+  if (!by_operators) return drops ? AttentionWay::kTiled : AttentionWay::kFused;
+  const bool fits = s.D % 8 == 0 && s.D <= kMostWidth;
+  return cuda && type != at::kFloat && !drops && fits ? AttentionWay::kFused : AttentionWay::kExplicit;
+}
+
+AttentionWay way_of(const AttentionShape& s, const DropoutPlace& place, const at::Tensor& qkv) {
+  return way_of(s, place.drops(), qkv.scalar_type(), qkv.is_cuda(), ddh::by_operators(qkv));
+}
+
 c10::string_view name_of(Gelu form) { return form == Gelu::kTanh ? "tanh" : "none"; }
 
 }  // namespace
 
+AttentionWay attention_way(const AttentionShape& shape, bool drops, at::ScalarType type,
+                           const ddh::TorchDevice& device) {
+  return way_of(shape, drops, type, device.is_cuda(), device.by_operators());
+}
+
 at::Tensor attention(const AttentionShape& shape, const DropoutPlace& place, const at::Tensor& qkv,
                      AttentionSaved& saved) {
-  const Qkv h(qkv);
+  const AttentionWay way = way_of(shape, place, qkv);
   at::Tensor out;  // (B, H, T, D)
-  if (ddh::by_operators(qkv)) {
-    out = explicit_attention(shape, place, h, saved);
+  if (way == AttentionWay::kFused && qkv.is_cuda()) {
+    fused_attention_on_gpu(shape, Qkv(qkv), saved, out);
   } else {
-    out = at::empty({shape.B, shape.T, shape.H, shape.D}, qkv.options()).transpose(1, 2);
-    place.drops() ? tiled_attention(shape, place, h, out) : fused_attention(shape, h, saved, out);
+    const Qkv h(qkv.to(at::kFloat));
+    if (way == AttentionWay::kExplicit) {
+      out = explicit_attention(shape, place, h, saved);
+    } else {
+      out = at::empty({shape.B, shape.T, shape.H, shape.D}, h.q.options()).transpose(1, 2);
+      way == AttentionWay::kTiled ? tiled_attention(shape, place, h, out) : fused_attention(shape, h, saved, out);
+    }
   }
   return out.transpose(1, 2).reshape({shape.B * shape.T, shape.width()});
 }
 
 at::Tensor attention_backward(const AttentionShape& shape, const DropoutPlace& place, const at::Tensor& qkv,
                               const at::Tensor& attended, const at::Tensor& d_out, const AttentionSaved& saved) {
+  const AttentionWay way = way_of(shape, place, qkv);
+  const at::ScalarType type = way == AttentionWay::kFused && qkv.is_cuda() ? qkv.scalar_type() : at::kFloat;
   const auto heads = [&](const at::Tensor& merged) {
-    return merged.view({shape.B, shape.T, shape.H, shape.D}).transpose(1, 2);
+    return merged.to(type).view({shape.B, shape.T, shape.H, shape.D}).transpose(1, 2);
   };
-  at::Tensor d_qkv = at::empty(qkv.sizes(), qkv.options());
-  const Qkv h(qkv), d(d_qkv);
-  if (ddh::by_operators(qkv)) {
+  const Qkv h(qkv.to(type));
+  at::Tensor d_qkv = at::empty(qkv.sizes(), qkv.options().dtype(type));
+  const Qkv d(d_qkv);
+  if (way == AttentionWay::kExplicit)
     explicit_attention_backward(place, h, heads(d_out), saved, d);
-  } else if (place.drops()) {
+  else if (way == AttentionWay::kTiled)
     tiled_attention_backward(shape, place, h, heads(d_out), d);
-  } else {
+  else if (qkv.is_cuda())
+    fused_attention_on_gpu_backward(shape, h, heads(attended), heads(d_out), saved, d);
+  else
     fused_attention_backward(shape, h, heads(attended), heads(d_out), saved, d);
-  }
   return d_qkv;
 }
 
-AttentionCost attention_cost(const AttentionShape& s, bool drops, bool by_operators) {
+AttentionCost attention_cost(const AttentionShape& s, AttentionWay way) {
   const auto heads = static_cast<double>(s.B * s.H), T = static_cast<double>(s.T), D = static_cast<double>(s.D);
-  const bool tiled = drops && !by_operators;
+  const bool keeps = way == AttentionWay::kExplicit;
   const double product = 2 * heads * D * T * T;
   // q k^T and p v; the backward has four products, and q k^T again where p is not kept
-  return {2 * product, (by_operators ? 4 : 5) * product, by_operators ? heads * T * T : tiled ? 0 : heads * T};
+  return {2 * product, (keeps ? 4 : 5) * product, keeps ? heads * T * T : way == AttentionWay::kTiled ? 0 : heads * T};
 }
 
 at::Tensor gelu(Gelu form, const at::Tensor& x) {

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ddh/sdk/torch/device.hpp"
 #include "dropout.hpp"
 
 namespace ops {
@@ -16,16 +17,27 @@ struct AttentionShape {
   [[nodiscard]] int64_t width() const { return H * D; }
 };
 
-// What the backward needs besides qkv and the result; nothing on a processor with dropout.
+// How attention is computed.
+enum class AttentionWay {
+  kFused,     // LibTorch's flash attention: without dropout, on processors, and on GPUs in 16 bits
+  kTiled,     // on processors with dropout: tiles whose probabilities are computed again in the backward
+  kExplicit,  // by operators: a product, a mask and a softmax; the probabilities are kept
+};
+AttentionWay attention_way(const AttentionShape& shape, bool drops, at::ScalarType type,
+                           const ddh::TorchDevice& device);
+
+// What the backward needs besides qkv and the result; nothing in tiles.
 struct AttentionSaved {
-  at::Tensor log_sum_exp;    // (B, H, T), on a processor without dropout
-  at::Tensor probabilities;  // (B, H, T, T), by operators
+  at::Tensor log_sum_exp;                // (B, H, T), fused
+  at::Tensor random_state, random_rest;  // fused on a GPU: of LibTorch's own dropout, which is not used
+  at::Tensor probabilities;              // (B, H, T, T), explicit
 };
 
-// qkv (B, T, 3, H, D) fp32 -> (B T, H D) fp32
+// qkv (B, T, 3, H, D) in the compute dtype -> (B T, H D), fp32 or the same dtype
 at::Tensor attention(const AttentionShape& shape, const DropoutPlace& place, const at::Tensor& qkv,
                      AttentionSaved& saved);
-// Gradient of qkv (B, T, 3, H, D). `attended`, d_out: (B T, H D) fp32.
+// Gradient of qkv (B, T, 3, H, D), fp32 or the dtype of qkv. `attended`, d_out: (B T, H D), attended as it was returned, or
+// rounded to the dtype of qkv.
 at::Tensor attention_backward(const AttentionShape& shape, const DropoutPlace& place, const at::Tensor& qkv,
                               const at::Tensor& attended, const at::Tensor& d_out, const AttentionSaved& saved);
 
@@ -33,9 +45,9 @@ at::Tensor attention_backward(const AttentionShape& shape, const DropoutPlace& p
 struct AttentionCost {
   double forward_flops, backward_flops, kept_numel;
 };
-// `drops`: with dropout on the probabilities. All T T pairs of a query and a key count, with a causal mask too, as in torch's
+// All T T pairs of a query and a key count, with a causal mask too, as in torch's
 // FlopCounterMode; kernels pass over blocks that the mask hides.
-AttentionCost attention_cost(const AttentionShape& shape, bool drops, bool by_operators);
+AttentionCost attention_cost(const AttentionShape& shape, AttentionWay way);
 
 // Element by element, in the dtype of x. tanh: GPT-2's approximation; erf: exact.
 enum class Gelu { kErf, kTanh };

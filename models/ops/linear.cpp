@@ -31,11 +31,11 @@ at::Tensor linear_backward(Products& products, const Affine& layer, const at::Te
 
 void give_bias_gradient(const ddh_param_view* bias, const at::Tensor& dy) {
   if (bias == nullptr || bias->grad == nullptr) return;
-  give(*bias, column_sums(widened(dy)));
+  give(*bias, column_sums(ddh::by_operators(dy) ? dy : widened(dy)));
 }
 
 at::Tensor column_sums(const at::Tensor& x) {
-  if (ddh::by_operators(x)) return x.sum(0);
+  if (ddh::by_operators(x)) return x.sum(0, /*keepdim=*/false, at::kFloat);  // widened as it is read
   at::Tensor sums = at::empty({x.size(1)}, at::kFloat);
   column_sums(x.const_data_ptr<float>(), x.size(0), x.size(1), sums.mutable_data_ptr<float>());
   return sums;

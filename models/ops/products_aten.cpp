@@ -2,6 +2,7 @@
 //
 // Linear layers on ATen, and the libraries by name.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
 #include <vector>
@@ -22,8 +23,12 @@ class AtenProducts final : public Products {
   void forward(LinearShape s, const void* x, const void* w, const void* bias, Result y) override {
     at::Tensor out = of(y.data, s.rows, s.out, y.dtype, s.y_stride);
     const at::Tensor xm = of(x, s.rows, s.in, dtype_, s.x_stride), wt = of(w, s.out, s.in, dtype_, s.w_stride).t();
-    if (exact_ && bias != nullptr && y.dtype != DDH_F32) {  // rounded once
+    if (exact_ && !device_.is_cuda() && bias != nullptr && y.dtype != DDH_F32) {  // rounded once
       out.copy_(product(xm, wt, at::kFloat).add_(of(bias, 1, s.out, dtype_, 0)));
+      return;
+    }
+    if (device_.is_cuda() && bias != nullptr && y.dtype == dtype_) {  // summed and rounded in one pass
+      at::addmm_out(out, of(bias, 1, s.out, dtype_, 0).view({s.out}), xm, wt);
       return;
     }
     put(out, xm, wt);
@@ -50,6 +55,8 @@ class AtenProducts final : public Products {
   void put(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) const {
     if (out.scalar_type() == a.scalar_type()) {
       at::mm_out(out, a, b);
+    } else if (device_.is_cuda() && out.is_contiguous()) {
+      at::mm_out(out, a, b, out.scalar_type());
     } else {
       out.copy_(product(a, b, out.scalar_type()));
     }

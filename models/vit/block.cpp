@@ -81,7 +81,7 @@ at::Tensor attention_branch(const UnitContext& u, const Layers& l, BlockSaved& s
   const ops::AttentionShape s = u.attention();
   const ops::DropoutPlace dropped = place(u, Site::kAttention, u.config.attention_dropout);
   saved.qkv = query_key_value(u, l, saved.y_1).view({s.B, s.T, 3, s.H, s.D});
-  saved.attended = narrowed(u, ops::attention(s, dropped, ops::widened(saved.qkv), saved.attention));
+  saved.attended = narrowed(u, ops::attention(s, dropped, saved.qkv, saved.attention));
   return ops::linear(u.products, l.projection, saved.attended, u.config.width, at::kFloat);
 }
 
@@ -89,8 +89,8 @@ at::Tensor attention_branch_backward(const UnitContext& u, const Layers& l, cons
                                      const BlockSaved& saved) {
   const ops::DropoutPlace dropped = place(u, Site::kAttention, u.config.attention_dropout);
   const at::Tensor d_out = ops::linear_backward(u.products, l.projection, dy, saved.attended, at::kFloat);
-  const at::Tensor d_qkv = ops::attention_backward(u.attention(), dropped, ops::widened(saved.qkv),
-                                                   ops::widened(saved.attended), d_out, saved.attention);
+  const at::Tensor d_qkv =
+      ops::attention_backward(u.attention(), dropped, saved.qkv, saved.attended, d_out, saved.attention);
   return query_key_value_backward(u, l, narrowed(u, d_qkv.view({dy.size(0), 3 * u.config.width})), saved.y_1);
 }
 

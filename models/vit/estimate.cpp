@@ -29,9 +29,10 @@ bool Vit::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   } else {
     const double products = 2 * rows * (4 * C * C + 2 * C * M);
     const bool drops = config_.attention_dropout > 0 && program.kind == DDH_PROGRAM_TRAIN;
+    const ops::AttentionShape shape{args.n_samples, config_.tokens(), config_.n_head, config_.width / config_.n_head,
+                                    false};
     const ops::AttentionCost attention =
-        ops::attention_cost({args.n_samples, config_.tokens(), config_.n_head, config_.width / config_.n_head, false},
-                            drops, device().by_operators());
+        ops::attention_cost(shape, ops::attention_way(shape, drops, config_.compute, device()));
     out.forward_flops = products + attention.forward_flops;
     out.backward_flops = 2 * products + attention.backward_flops;
     // x, x_mid; y_1, attended, y_2; query, key and value; the two of the MLP; statistics

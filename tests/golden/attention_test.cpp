@@ -121,8 +121,8 @@ TEST_CASE("attention with dropout equals sums in double, for lengths around the 
 TEST_CASE("attention with dropout has the FLOPs of attention without it, for several tiles too", "[attention]") {
   for (const int64_t T : {32, 128, 1024}) {
     const ops::AttentionShape shape{2, T, 3, 8, true};
-    const ops::AttentionCost with = ops::attention_cost(shape, true, false),
-                             without = ops::attention_cost(shape, false, false);
+    const ops::AttentionCost with = ops::attention_cost(shape, ops::AttentionWay::kTiled),
+                             without = ops::attention_cost(shape, ops::AttentionWay::kFused);
     CHECK(with.forward_flops == without.forward_flops);
     CHECK(with.backward_flops == without.backward_flops);
     CHECK(without.forward_flops == 4.0 * 2 * 3 * 8 * static_cast<double>(T * T));

@@ -18,10 +18,10 @@ tar -xzf "$work/ddhost-gpu.tar.gz" -C "$work/there"
 export DDHOST_GPU_OPTIONS="device.driver=$work/standin/libcuda.so.1" DDHOST_STANDIN_GPUS=2 DDHOST_GPU_NUMEL=100000
 export DDHOST_NCCL_OPTIONS="comm.library=$work/standin/libnccl.so.2" DDHOST_GPU_MINUTES=2
 cd "$work/there"
-run=(bash on_gpu.sh .)
+run=(bash on_gpu.sh . --without torch)
 if unshare -m true 2>/dev/null; then
   # shellcheck disable=SC2016 # $0 is of the inner shell
-  run=(unshare -m bash -c 'mount -t tmpfs none "$0" && exec bash on_gpu.sh .' "$build")
+  run=(unshare -m bash -c 'mount -t tmpfs none "$0" && exec bash on_gpu.sh . --without torch' "$build")
 else
   echo "no mount namespace can be made here: the build folder is not hidden"
 fi

@@ -135,7 +135,7 @@ TEST_CASE("threads meet at barriers, and their shared memory belongs to a block"
 TEST_CASE("what the interpreter does not know is refused with its line", "[ptx]") {
   CHECK_THROWS_WITH(parse(kernel_with("tex.2d.v4.f32 %f1, [%rd1];")), Contains("line 10") && Contains("tex.2d"));
   CHECK_THROWS_WITH(parse(kernel_with("add.rz.ftz.f32 %f1, %f2, %f3;")), Contains("ftz"));
-  CHECK_THROWS_WITH(parse(kernel_with("mov.b64 {%r1, %r2}, %rd1;")), Contains("3 operands"));
+  CHECK_THROWS_WITH(parse(kernel_with("mov.b64 {%r1, %r2, %r3}, %rd1;")), Contains("4 operands"));
   CHECK_THROWS_WITH(parse(kernel_with("mov.u32 %r1, %tid.y;")), Contains("%tid.y"));
   CHECK_THROWS_WITH(parse(kernel_with("bra $nowhere;")), Contains("$nowhere"));
 }

@@ -125,6 +125,12 @@ class Rank : RankSetup {
       services_.log->info("planned for each rank, in MB: param {:.1f}, grad {:.1f}, optim {:.1f}; files {:.1f}",
                           mb(memory_plan_.param_bytes), mb(memory_plan_.grad_bytes), mb(memory_plan_.optim_bytes),
                           mb(memory_plan_.file_bytes));
+    const bool staged = !services_.device->is_host_memory() && services_.comm->device() == nullptr;
+    if (is_first() && staged && services_.seat.world_size > 1)
+      services_.log->warn(
+          "comm '{}' exchanges memory of device '{}' through memory of the host; where each rank has a device "
+          "of its own, a transport of the device's memory is faster (`ddhost list` names the transports)",
+          plan_.comm.id(), plan_.device.id());
   }
 
   // At the end: whether the strategy kept to its plan, which it allocated itself to the byte. A plan that is too large by more

@@ -8,7 +8,7 @@ namespace nccl DDH_HIDDEN {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::microseconds kPause{50};
+constexpr std::chrono::microseconds kPause{50}, kSpin{30};  // most calls are done within kSpin
 
 bool is_failure(Result result) { return result != kSuccess && result != kInProgress; }
 
@@ -49,15 +49,16 @@ std::string Communicator::note(Result result, const char* call) {
 }
 
 void Communicator::settle(const char* what, Result result) {
-  const Clock::time_point end = Clock::now() + membership_.deadline;
+  const Clock::time_point begin = Clock::now(), end = begin + membership_.deadline;
   while (result == kInProgress) {
     if (aborting_) return require_healthy();
-    if (Clock::now() > end)
+    const Clock::time_point now = Clock::now();
+    if (now > end)
       ddh::fail(
           DDH_DEADLINE_EXCEEDED, "NCCL was not done with ", what, " in group '", name(), "' of ", size(),
           " ranks after ", membership_.deadline.count(),
           " ms; a rank is missing or has stopped, or the GPUs can't reach each other: NCCL_DEBUG=INFO shows more");
-    std::this_thread::sleep_for(kPause);
+    if (now > begin + kSpin) std::this_thread::sleep_for(kPause);
     const Result polled = library_.CommGetAsyncError(comm_, &result);
     if (polled != kSuccess) result = polled;
   }

@@ -2,6 +2,9 @@
 #include "library.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
+
+#include <string_view>
 
 namespace nccl DDH_HIDDEN {
 namespace {
@@ -14,11 +17,32 @@ std::string text_of_version(int version) {
   return ddh::str(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
+// Where pip installs NCCL for the LibTorch that is loaded; "" if none is. LibTorch opens that copy too.
+std::string folder_beside_libtorch() {
+  std::string folder;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* out) {
+        const std::string_view name = info->dlpi_name, end = "/libtorch_cpu.so";
+        if (!name.ends_with(end)) return 0;
+        *static_cast<std::string*>(out) = ddh::str(name.substr(0, name.size() - end.size()), "/../../nvidia/nccl/lib");
+        return 1;
+      },
+      &folder);
+  return folder;
+}
+
+void* open_library(const std::string& file) {
+  if (void* const opened = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return opened;
+  const std::string reason = dlerror(), folder = folder_beside_libtorch();
+  if (!folder.empty() && file.find('/') == std::string::npos)
+    if (void* const opened = dlopen(ddh::str(folder, "/", file).c_str(), RTLD_NOW | RTLD_LOCAL)) return opened;
+  ddh::fail(DDH_UNAVAILABLE, "NCCL was not found (", reason, ")", kCure, kOther);
+}
+
 }  // namespace
 
 Library Library::open(const std::string& file) {
-  void* const opened = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (opened == nullptr) ddh::fail(DDH_UNAVAILABLE, "NCCL was not found (", dlerror(), ")", kCure, kOther);
+  void* const opened = open_library(file);
   Library library;
   const auto take = [&](const char* name, auto*& function, bool required) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(opened, name));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // library.hpp: the functions of libnccl.so.2, found when a run begins. No library is linked, so the plugin loads on
-// machines without NCCL, and shares the copy that LibTorch has loaded.
+// machines without NCCL. The loader looks for the library by its name; then it is looked for where pip installs it for the
+// LibTorch that is loaded.
 #pragma once
 
 #include <string>

@@ -4,14 +4,16 @@
 // memory (comm.host).
 //
 //   library     libnccl.so.2, opened when the run begins
-//   connecting  without blocking, to a deadline; two ranks on one GPU are refused by its UUID
+//   connecting  without blocking, to a deadline; two ranks on one GPU are refused by its UUID, except with comm.share_gpu
 //   sums        fp32 in rank order, with the bits of every other transport (collectives.hpp)
 //   failures    a thread watches for errors of peers and of the network, and aborts (watch.hpp)
 //
-// Has run on the stand-in of tests/gpu/standin. Has not run on a GPU.
+// Has run on one GPU, with one rank and with up to four that share it (comm.share_gpu), and on the stand-in of
+// tests/gpu/standin; not between several GPUs.
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -48,12 +50,13 @@ class Nccl final : public ddh::CommBackend {
       ddh::fail(DDH_FAILED_PRECONDITION, "comm 'nccl' exchanges memory of NVIDIA GPUs; choose --device cuda, or ",
                 "--comm shm");
     deadline_ms_ = static_cast<uint32_t>(options.i64("timeout_s")) * 1000;
+    if (options.flag("share_gpu")) pretend_other_hosts();
     library_ = Library::open(options.text("library"));
     if (options.flag("symmetric_windows") && !library_.has_windows())
       ddh::fail(DDH_UNAVAILABLE, "comm.symmetric_windows needs NCCL 2.27 or newer, and '", options.text("library"),
                 "' is ", library_.version_text(), "; install a newer one, or set comm.symmetric_windows=false");
     groups_.init(init_, deadline_ms_);
-    require_own_gpu();
+    if (!options.flag("share_gpu")) require_own_gpu();
     scratch_.emplace(host);
     world_ = &make_group(groups_.world(), {options.flag("ordered_sums"), init_.reduce_block});
     if (init_.rank == 0)
@@ -109,6 +112,21 @@ class Nccl final : public ddh::CommBackend {
  private:
   static Group& of(ddh_group* group) { return ddh::CommGroups<Group>::of(group); }
   static ddh_group* handle(Group& group) { return ddh::CommGroups<Group>::handle(group); }
+
+  // NCCL refuses a second rank on a GPU of the same host (init.cc of 2.28), and reads these variables when it is opened. What
+  // the user has set stays.
+  void pretend_other_hosts() const {
+    const std::string host_id = ddh::str("rank-", init_.rank);
+    const std::pair<const char*, const char*> variables[] = {{"NCCL_HOSTID", host_id.c_str()},
+                                                             {"NCCL_NET", "Socket"},
+                                                             {"NCCL_SOCKET_IFNAME", "lo"},
+                                                             {"NCCL_MNNVL_ENABLE", "0"},
+                                                             {"NCCL_MULTI_RANK_GPU_ENABLE", "1"}};  // 2.30 and newer
+    for (const auto& [name, value] : variables) setenv(name, value, /*overwrite=*/0);
+    if (init_.rank == 0)
+      host.log(DDH_LOG_WARN,
+               "comm.share_gpu: ranks on one GPU exchange through sockets of this machine, which is slow");
+  }
 
   // NCCL needs a GPU of its own for each rank. All ranks find the same pair.
   void require_own_gpu() const {
@@ -167,6 +185,8 @@ constexpr ddh::Option kOptions[] = {
      "tell NCCL the memory of windows and exchanges, so that it copies less"},
     {"symmetric_windows", "boolean", "false", "",
      "NCCL 2.27 and newer: windows and exchanges are in memory of NCCL's that all GPUs of a group can access"},
+    {"share_gpu", "boolean", "false", "",
+     "for tests: several ranks on one GPU, which NCCL then takes for GPUs of several machines; slow"},
     {"cta_policy", "integer", "0", R"("minimum": 0, "maximum": 2)",
      "NCCL 2.27 and newer: 0 its default, 1 fewer blocks of threads, 2 none where hardware copies"},
 };
@@ -176,5 +196,5 @@ constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE,      DDH_STREA
 }  // namespace
 }  // namespace DDH_HIDDEN
 
-DDH_CXX_PLUGIN(nccl::Nccl, comm, "nccl", "0.1.0", "NVIDIA's NCCL between GPUs (not run on one yet)",
+DDH_CXX_PLUGIN(nccl::Nccl, comm, "nccl", "0.1.0", "NVIDIA's NCCL between GPUs (not run on several yet)",
                ddh::kSchemaOf<nccl::kOptions>, nccl::kNeeds, DDH_CAP_DEVICE_BUFFERS);

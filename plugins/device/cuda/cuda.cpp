@@ -8,7 +8,7 @@
 //   operations  flat operations as kernels, with the bits of the CPU (a NaN may have another payload)
 //   kernels     PTX of other plugins (ddh.kernels)
 //
-// Has run on the stand-in of tests/gpu/standin. Has not run on a GPU.
+// Has run on an H100, and on the stand-in of tests/gpu/standin.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -86,5 +86,5 @@ constexpr const char* kApis[] = {"cuda", nullptr};
 }  // namespace
 }  // namespace DDH_HIDDEN
 
-DDH_CXX_PLUGIN(cuda::Cuda, device, "cuda", "0.1.0", "NVIDIA GPUs (not run on one yet)", ddh::kSchemaOf<cuda::kOptions>,
-               cuda::kNeeds, DDH_CAP_IN_PROCESS, 0, 0, cuda::kApis);
+DDH_CXX_PLUGIN(cuda::Cuda, device, "cuda", "0.1.0", "NVIDIA GPUs", ddh::kSchemaOf<cuda::kOptions>, cuda::kNeeds,
+               DDH_CAP_IN_PROCESS, 0, 0, cuda::kApis);

@@ -104,21 +104,33 @@ struct ExactSquares {
 
   // Three adjacent limbs in registers, because the sums of adjacent blocks mostly go to the same.
   struct Limbs {
-    uint64_t first = 0, low = 0, middle = 0, high = 0;
+    uint64_t first = 0, sums[3] = {};
   };
   DDH_SIMD_INLINE void flush(Limbs& limbs) const {
-    if (limbs.low != 0) ddh::add_shared(words + limbs.first, limbs.low);
-    if (limbs.middle != 0) ddh::add_shared(words + limbs.first + 1, limbs.middle);
-    if (limbs.high != 0) ddh::add_shared(words + limbs.first + 2, limbs.high);
-    limbs.low = limbs.middle = limbs.high = 0;
+    for (uint32_t i = 0; i < 3; ++i) {
+      if (limbs.sums[i] != 0) ddh::add_shared(words + limbs.first + i, limbs.sums[i]);
+      limbs.sums[i] = 0;
+    }
   }
+  // Four elements in one load.
+  struct alignas(16) Four {
+    float x[4];
+  };
   [[nodiscard]] DDH_SIMD_INLINE double block_sum(uint64_t begin) const {
     double s[8] = {};
-    for (uint64_t k = 0; k < kBlock / 8; ++k) {
-      for (uint32_t j = 0; j < 8; ++j) {
-        const uint64_t i = begin + 8 * k + j;
-        const double x = i < numel ? static_cast<double>(src[i]) : 0.0;
-        s[j] = s[j] + x * x;
+    const float* const at = src + begin;
+    if (begin + kBlock <= numel && reinterpret_cast<uintptr_t>(at) % sizeof(Four) == 0) {
+      for (uint64_t k = 0; k < kBlock; k += 8) {
+        const Four four[2] = {*reinterpret_cast<const Four*>(at + k), *reinterpret_cast<const Four*>(at + k + 4)};
+        for (uint32_t j = 0; j < 8; ++j) {
+          const auto x = static_cast<double>(four[j / 4].x[j % 4]);
+          s[j] = s[j] + x * x;
+        }
+      }
+    } else {
+      for (uint64_t k = 0; k < kBlock; ++k) {
+        const double x = begin + k < numel ? static_cast<double>(at[k]) : 0.0;
+        s[k % 8] = s[k % 8] + x * x;
       }
     }
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
@@ -144,15 +156,15 @@ struct ExactSquares {
       limbs.first = limb;
     }
     const uint64_t lower = (mantissa & 0xffffffffU) << shift, upper = (mantissa >> 32) << shift;
-    limbs.low += lower & 0xffffffffU;
-    limbs.middle += (lower >> 32) + (upper & 0xffffffffU);
-    limbs.high += upper >> 32;
+    limbs.sums[0] += lower & 0xffffffffU;
+    limbs.sums[1] += (lower >> 32) + (upper & 0xffffffffU);
+    limbs.sums[2] += upper >> 32;
   }
   DDH_SIMD_INLINE void operator()(const GridPlace& at) const {
     const uint64_t blocks = (numel + kBlock - 1) / kBlock;
     Limbs limbs;
     for (uint64_t b = at.first(); b < blocks; b += at.stride()) add(block_sum(b * kBlock), b, limbs);
-    flush(limbs);
+    if (ddh::has_warp_sum(limbs.first, limbs.sums)) flush(limbs);
   }
 };
 

@@ -76,6 +76,7 @@ struct SeenNorm final : NormSink {
       if (from < to) numel[r.param] += to - from;
     }
   }
+  [[nodiscard]] bool sums_on_device() const override { return false; }
   void add_device_gradient(const float*, uint64_t, uint64_t, std::span<const ddh_range>, ddh_stream*) override {
     ddh::fail(DDH_INTERNAL, "the device of this test has no memory of its own");
   }

@@ -23,6 +23,8 @@ class NormSink {
   virtual ~NormSink() = default;
   // The parts of `ranges` in [begin, begin + numel) of a flat buffer; grad[i] is element begin + i.
   virtual void add_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) = 0;
+  // Whether add_device_gradient is possible.
+  [[nodiscard]] virtual bool sums_on_device() const = 0;
   // The same in memory of the device, in the order of `stream`, without a copy to the host.
   virtual void add_device_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges,
                                    ddh_stream* stream) = 0;

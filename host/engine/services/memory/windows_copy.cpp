@@ -3,7 +3,8 @@
 // Windows and exchanges over collectives, for transports without shared memory: open is an all_gather, reduce is a
 // reduce_scatter. Writes need no handshake between ranks, because a view is a copy. The transport sends and receives
 // host memory: the buffers themselves on the CPU, staging on other devices. A transport of the device (Comm::device)
-// takes the device's own buffers instead, in the order of the stream, and the host waits for nothing.
+// takes the device's own buffers instead, in the order of the stream, and the host waits for nothing. So does a rank that is
+// alone in its group: its values stay in memory of the device.
 //
 // A reduction with DDH_REDUCE_ADD starts from this rank's dst, which no other rank has. Staging is then larger by the
 // segment. With a transport without DDH_COMM_INITIAL, the ranks send the pieces themselves (all_to_all) and the host
@@ -89,11 +90,22 @@ Segments segments_of(const Comm& comm, ddh_group* group, const uint64_t* segment
   return {segment_numel, rank, size};
 }
 
+// Whether a rank has memory of a device and no other rank to exchange it with.
+bool is_alone(const Device& device, const Segments& segments) {
+  return !device.is_host_memory() && segments.numel.size() == 1;
+}
+
+// `dst` may be pinned memory.
+void copy_alone(const Memory& memory, void* dst, const void* src, uint64_t bytes, ddh_stream* stream) {
+  if (dst != src && bytes > 0) memory.device().copy(dst, memory.kind_of(dst), src, memory.kind_of(src), bytes, stream);
+}
+
 class CopyWindow final : public ddh_window {
  public:
   CopyWindow(const Comm& comm, Memory& memory, Staging& staging, const ddh_window_args& args, bool poison,
              const std::string& owner)
       : comm_(comm),
+        memory_(memory),
         staging_(staging),
         group_(args.group),
         dtype_(args.dtype),
@@ -159,6 +171,8 @@ class CopyWindow final : public ddh_window {
     const uint64_t my_bytes = segments_.my_numel * element_bytes_, all_bytes = segments_.total * element_bytes_;
     if (const DeviceComm* const transport = comm_.device(); transport != nullptr)
       gather_on_device(*transport, stream);
+    else if (is_alone(staging_.device(), segments_))
+      copy_alone(memory_, view_, segment(), all_bytes, stream);
     else
       gather_staged(my_bytes, all_bytes, stream);
     committed_.set(stream);  // for opens on other streams
@@ -197,6 +211,7 @@ class CopyWindow final : public ddh_window {
   }
 
   const Comm& comm_;
+  Memory& memory_;
   Staging& staging_;
   ddh_group* const group_;
   const int32_t dtype_;
@@ -244,16 +259,18 @@ class CopyExchange final : public ddh_exchange {
     const ClockSpan span(comm_.clock(), DDH_SPAN_COMM);
     float* const dst = args.dst != nullptr ? args.dst : buffer() + segments.my_offset;
     ready_.order(stream);
-    if (const DeviceComm* const transport = comm_.device(); transport != nullptr)
-      reduce_on_device(*transport, segments, args, dst, norm, stream);
+    const bool alone = is_alone(memory_.device(), segments) && norm.sums_on_device();
+    if (const DeviceComm* const transport = comm_.device(); transport != nullptr || alone)
+      reduce_on_device(transport, segments, args, dst, norm, stream);
     else
       reduce_staged(segments, args, dst, norm, stream);
     reduced_.set(stream);
   }
 
  private:
-  // In memory of the device. A sum in ordinary memory of the host is computed in memory of the device first.
-  void reduce_on_device(const DeviceComm& transport, const Segments& segments, const ddh_reduce_args& args, float* dst,
+  // In memory of the device; without a transport the sum is this rank's contribution. A sum in ordinary memory of the host is
+  // computed in memory of the device first.
+  void reduce_on_device(const DeviceComm* transport, const Segments& segments, const ddh_reduce_args& args, float* dst,
                         NormSink& norm, ddh_stream* stream) {
     const uint64_t my_bytes = segments.my_numel * sizeof(float);
     // A rank without a segment has nothing away, though its place at the end of the buffer belongs to no block.
@@ -270,14 +287,23 @@ class CopyExchange final : public ddh_exchange {
     c.recv = sum;
     c.initial = add ? sum : nullptr;
     c.stream = stream;
-    transport.queue(PluginCall::kReduceScatter, &ddh_comm_backend_api::reduce_scatter, c);
+    if (transport != nullptr)
+      transport->queue(PluginCall::kReduceScatter, &ddh_comm_backend_api::reduce_scatter, c);
+    else if (add)
+      device.call()(PluginCall::kDeviceWork, device.flatops().add, device.context(), sum, buffer(), segments.total,
+                    stream);
+    else
+      copy_alone(memory_, sum, buffer(), my_bytes, stream);
     if ((args.flags & DDH_REDUCE_NORM) != 0)
       norm.add_device_gradient(sum, 0, segments.my_numel, {args.ranges, args.n_ranges}, stream);
     if ((args.flags & DDH_REDUCE_TO_ALL) != 0) {
       c.send = sum;
       c.recv = buffer();
       c.initial = nullptr;
-      transport.queue(PluginCall::kAllGather, &ddh_comm_backend_api::all_gather, c);
+      if (transport != nullptr)
+        transport->queue(PluginCall::kAllGather, &ddh_comm_backend_api::all_gather, c);
+      else
+        copy_alone(memory_, buffer(), sum, my_bytes, stream);
     }
     if (!away) return;
     device.copy(dst, DDH_MEM_HOST, sum, DDH_MEM_DEVICE, my_bytes, stream);

@@ -141,7 +141,7 @@ class StepCoordinator final : public NormSink {
     norm_.add(grad, begin, numel, ranges);
   }
   // Whether gradients in memory of the device are summed there.
-  [[nodiscard]] bool sums_on_device() const { return device_norm_ != nullptr; }
+  [[nodiscard]] bool sums_on_device() const override { return device_norm_ != nullptr; }
   // Error: not sums_on_device.
   void add_device_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges,
                            ddh_stream* stream) override {

@@ -278,6 +278,12 @@ class Block {
           return false;
         case Op::bar:
           return true;
+        case Op::activemask:
+          r[i.dst[0]] = uint64_t{1} << (thread % 32);
+          break;
+        case Op::warp:
+          throw Error("kernel " + kernel_.name + ", line " + std::to_string(i.line) +
+                      ": threads pass values within a warp, though none have met");
         case Op::bra:
           next_[thread] = i.target;
           break;

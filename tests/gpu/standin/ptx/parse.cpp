@@ -227,6 +227,8 @@ class Parser {
       out.half = word == "wide" ? Half::wide : Half::high;
     } else if (word == "sat") {
       out.saturates = true;
+    } else if (out.op == Op::warp) {
+      return;
     } else if (word != "lo" && word != "to" && word != "uni" && word != "sync" && word != "nc" && word != "relaxed" &&
                word != "gpu" && word != "aligned" && word != "cta" && word != "volatile" && word != "weak") {
       fail("no '" + head + "' in this interpreter (." + word + ")");
@@ -237,7 +239,13 @@ class Parser {
     const auto expect = [&](size_t n) {
       if (texts.size() != n) fail(name + " has " + std::to_string(texts.size()) + " operands");
     };
-    if (out.op == Op::ret || out.op == Op::bar) return;
+    if (out.op == Op::mov && texts.size() == 3) out.op = Op::warp;  // halves of 64 bits, which pass between threads
+    if (out.op == Op::ret || out.op == Op::bar || out.op == Op::warp) return;
+    if (out.op == Op::activemask) {
+      expect(1);
+      out.dst[0] = reg(texts[0]);
+      return;
+    }
     if (out.op == Op::ld) {
       expect(out.vector + 1U);
       for (uint8_t i = 0; i < out.vector; ++i) out.dst[i] = reg(texts[i]);

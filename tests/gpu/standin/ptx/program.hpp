@@ -55,6 +55,8 @@ enum class Op : uint8_t {
   cvta,
   bra,
   bar,
+  activemask,  // the thread alone: threads run one after another, so they never meet in a warp
+  warp,        // between threads that met: refused when a thread reaches it
   ret,
   popc,
   clz,

@@ -20,14 +20,17 @@ constexpr std::pair<std::string_view, Type> kTypes[] = {
     {"s16", Type::s16},   {"s32", Type::s32}, {"s64", Type::s64}, {"f16", Type::f16}, {"bf16", Type::bf16},
     {"f32", Type::f32},   {"f64", Type::f64}};
 constexpr std::pair<std::string_view, Op> kOps[] = {
-    {"mov", Op::mov},   {"ld", Op::ld},     {"ldu", Op::ld},    {"st", Op::st},       {"atom", Op::atom},
-    {"red", Op::atom},  {"add", Op::add},   {"sub", Op::sub},   {"mul", Op::mul},     {"mad", Op::mad},
-    {"fma", Op::fma},   {"div", Op::div},   {"rem", Op::rem},   {"min", Op::min},     {"max", Op::max},
-    {"abs", Op::abs},   {"neg", Op::neg},   {"sqrt", Op::sqrt}, {"rcp", Op::rcp},     {"and", Op::and_},
-    {"or", Op::or_},    {"xor", Op::xor_},  {"not", Op::not_},  {"shl", Op::shl},     {"shr", Op::shr},
-    {"setp", Op::setp}, {"selp", Op::selp}, {"cvt", Op::cvt},   {"cvta", Op::cvta},   {"bra", Op::bra},
-    {"bar", Op::bar},   {"ret", Op::ret},   {"exit", Op::ret},  {"barrier", Op::bar}, {"popc", Op::popc},
-    {"clz", Op::clz},   {"bfe", Op::bfe},   {"bfi", Op::bfi}};
+    {"mov", Op::mov},    {"ld", Op::ld},       {"ldu", Op::ld},    {"st", Op::st},
+    {"atom", Op::atom},  {"red", Op::atom},    {"add", Op::add},   {"sub", Op::sub},
+    {"mul", Op::mul},    {"mad", Op::mad},     {"fma", Op::fma},   {"div", Op::div},
+    {"rem", Op::rem},    {"min", Op::min},     {"max", Op::max},   {"abs", Op::abs},
+    {"neg", Op::neg},    {"sqrt", Op::sqrt},   {"rcp", Op::rcp},   {"and", Op::and_},
+    {"or", Op::or_},     {"xor", Op::xor_},    {"not", Op::not_},  {"shl", Op::shl},
+    {"shr", Op::shr},    {"setp", Op::setp},   {"selp", Op::selp}, {"cvt", Op::cvt},
+    {"cvta", Op::cvta},  {"bra", Op::bra},     {"bar", Op::bar},   {"ret", Op::ret},
+    {"exit", Op::ret},   {"barrier", Op::bar}, {"popc", Op::popc}, {"activemask", Op::activemask},
+    {"match", Op::warp}, {"shfl", Op::warp},   {"clz", Op::clz},   {"bfe", Op::bfe},
+    {"bfi", Op::bfi}};
 constexpr std::pair<std::string_view, Compare> kCompares[] = {
     {"eq", Compare::eq},  {"ne", Compare::ne},   {"lt", Compare::lt},  {"le", Compare::le},  {"gt", Compare::gt},
     {"ge", Compare::ge},  {"lo", Compare::lt},   {"ls", Compare::le},  {"hi", Compare::gt},  {"hs", Compare::ge},

@@ -60,6 +60,24 @@ DDH_SIMD_INLINE void min_shared(uint64_t* to, uint64_t value) {
   *to = value < *to ? value : *to;
 #endif
 }
+// Adds up values of the 32 threads of a warp, if they arrive together and have the same `key`. True: this thread has values
+// to add to shared memory, its own or those of all. So many threads that add to one place wait less for each other.
+template <int kValues>
+DDH_SIMD_INLINE bool has_warp_sum([[maybe_unused]] uint64_t key, [[maybe_unused]] uint64_t (&values)[kValues]) {
+#if defined(__CUDA_ARCH__)
+  constexpr unsigned kAll = 0xffffffffU;
+  if (__activemask() != kAll) return true;
+  int same = 0;
+  __match_all_sync(kAll, static_cast<unsigned long long>(key), &same);
+  if (same == 0) return true;
+  for (uint64_t& value : values)
+    for (int step = 16; step > 0; step /= 2)
+      value += __shfl_xor_sync(kAll, static_cast<unsigned long long>(value), step);
+  return threadIdx.x % 32 == 0;
+#else
+  return true;
+#endif
+}
 
 #if defined(__CUDACC__)
 #define DDH_DEVICE_KERNEL(NAME, KERNEL)                                     \

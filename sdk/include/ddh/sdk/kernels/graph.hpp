@@ -2,7 +2,7 @@
 //
 // ddh/sdk/kernels/graph.hpp: groups of kernels that are queued as one graph, where the device has graphs and the run
 // uses them (device.graphs). A group is recognized by its kernels and their arguments, byte for byte: addresses that
-// change, such as those of gathered parameters, make another graph. Draft: graphs have not run on a GPU yet.
+// change, such as those of gathered parameters, make another graph. Draft: no shipped model uses graphs yet.
 //
 //   ddh::Graphs graphs(host);
 //   ddh::KernelGroup group;

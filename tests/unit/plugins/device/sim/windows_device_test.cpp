@@ -51,11 +51,16 @@ ddh_comm_backend_api make_backend() {
 
 struct Norm final : NormSink {
   std::vector<float> seen;
+  const float* on_device = nullptr;  // the gradient, if the device sums squares
+  bool can_sum_on_device = false;
   void add_gradient(const float* grad, uint64_t, uint64_t numel, std::span<const ddh_range>) override {
     seen.assign(grad, grad + numel);
   }
-  void add_device_gradient(const float*, uint64_t, uint64_t, std::span<const ddh_range>, ddh_stream*) override {
-    ddh::fail(DDH_INTERNAL, "a transport of host memory gave a gradient in memory of the device");
+  [[nodiscard]] bool sums_on_device() const override { return can_sum_on_device; }
+  void add_device_gradient(const float* grad, uint64_t, uint64_t, std::span<const ddh_range>, ddh_stream*) override {
+    if (!can_sum_on_device)
+      ddh::fail(DDH_INTERNAL, "a transport of host memory gave a gradient in memory of the device");
+    on_device = grad;
   }
 };
 
@@ -156,6 +161,32 @@ TEST_CASE("an exchange orders gradients, their sum and the next ones, on three s
   REQUIRE(norm.seen.size() == kNumel);
   CHECK(norm.seen[5] == 6);
   CHECK(rank.alone.calls == 4);  // three sums, one gather
+}
+
+TEST_CASE(
+    "a rank that is alone sums its micro-batches in memory of the device, without the transport and without staging",
+    "[windows][sim]") {
+  Rank rank;
+  const int32_t memory = GENERATE(DDH_MEM_DEVICE, DDH_MEM_PINNED);
+  const ddh_exchange_args args{sizeof args, 0, nullptr, kNumel, "h.0"};
+  ddh_exchange* const x = rank.windows->create_exchange(args);
+  auto* const sum = static_cast<float*>(rank.memory.allocate(DDH_TAG_GRAD, kNumel * sizeof(float), "sum", memory));
+  Norm norm;
+  norm.can_sum_on_device = true;
+  for (int micro = 1; micro <= 3; ++micro) {
+    x->write_begin(nullptr);
+    rank.fill(x->buffer(), micro, nullptr);
+    x->ready(nullptr);
+    const uint32_t flags = (micro > 1 ? DDH_REDUCE_ADD : 0) | (micro == 3 ? DDH_REDUCE_NORM | DDH_REDUCE_TO_ALL : 0);
+    x->reduce({sizeof(ddh_reduce_args), flags, &kNumel, sum, nullptr, 0, 0}, norm, nullptr);
+  }
+  x->wait(nullptr);
+  CHECK(rank.alone.calls == 0);
+  CHECK(rank.memory.usage(DDH_TAG_COMM).peak_bytes == 0);
+  CHECK(norm.on_device == sum);
+  CHECK(norm.seen.empty());
+  CHECK(rank.read(x->buffer(), nullptr)[kNumel - 1] == 6);
+  CHECK((memory == DDH_MEM_DEVICE ? rank.read(sum, nullptr).at(5) : sum[5]) == 6);
 }
 
 TEST_CASE("adding a micro-batch needs no more staging if the sum is in host memory, else one segment",

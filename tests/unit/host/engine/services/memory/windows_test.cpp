@@ -124,6 +124,7 @@ void sleep_when(bool condition) {
 
 struct NoNorm final : NormSink {
   void add_gradient(const float*, uint64_t, uint64_t, std::span<const ddh_range>) override {}
+  [[nodiscard]] bool sums_on_device() const override { return false; }
   void add_device_gradient(const float*, uint64_t, uint64_t, std::span<const ddh_range>, ddh_stream*) override {
     ddh::fail(DDH_INTERNAL, "a transport of host memory gave a gradient in memory of the device");
   }
