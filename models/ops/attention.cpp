@@ -17,7 +17,7 @@
 #include <limits>
 
 #include "attention_tiles.hpp"
-#include "ddh/sdk/torch/cuda_library.hpp"
+#include "ddh/sdk/torch/determinism.hpp"
 #include "one_thread.hpp"
 #include "qkv.hpp"
 
@@ -81,14 +81,13 @@ void fused_attention_backward(const AttentionShape& s, const Qkv& all, const at:
   });
 }
 
-// The same on a GPU, in 16 bits.
-void fused_attention_on_gpu(const AttentionShape& s, const Qkv& h, AttentionSaved& saved, at::Tensor& out) {
+void flash_attention(const AttentionShape& s, const Qkv& h, AttentionSaved& saved, at::Tensor& out) {
   std::tie(out, saved.log_sum_exp, std::ignore, std::ignore, std::ignore, std::ignore, saved.random_state,
            saved.random_rest, std::ignore) = at::_scaled_dot_product_flash_attention(h.q, h.k, h.v, 0.0, s.causal);
 }
 
-void fused_attention_on_gpu_backward(const AttentionShape& s, const Qkv& h, const at::Tensor& attended,
-                                     const at::Tensor& d_out, const AttentionSaved& saved, const Qkv& d) {
+void flash_attention_backward(const AttentionShape& s, const Qkv& h, const at::Tensor& attended,
+                              const at::Tensor& d_out, const AttentionSaved& saved, const Qkv& d) {
   const ddh::StrictDeterminism strict;
   const auto [d_q, d_k, d_v] =
       at::_scaled_dot_product_flash_attention_backward(d_out, h.q, h.k, h.v, attended, saved.log_sum_exp, {}, {}, s.T,
@@ -98,32 +97,34 @@ void fused_attention_on_gpu_backward(const AttentionShape& s, const Qkv& h, cons
   d.v.copy_(d_v);
 }
 
-AttentionWay way_of(const AttentionShape& s, bool drops, at::ScalarType type, bool cuda, bool by_operators) {
-  constexpr int64_t kMostWidth = 256;  // of a head, in flash attention for GPUs
-  if (!by_operators) return drops ? AttentionWay::kTiled : AttentionWay::kFused;
-  const bool fits = s.D % 8 == 0 && s.D <= kMostWidth;
-  return cuda && type != at::kFloat && !drops && fits ? AttentionWay::kFused : AttentionWay::kExplicit;
-}
-
 AttentionWay way_of(const AttentionShape& s, const DropoutPlace& place, const at::Tensor& qkv) {
-  return way_of(s, place.drops(), qkv.scalar_type(), qkv.is_cuda(), ddh::by_operators(qkv));
+  return attention_way(s, place.drops(), qkv.scalar_type(), qkv.is_cuda(), ddh::by_operators(qkv));
 }
 
 c10::string_view name_of(Gelu form) { return form == Gelu::kTanh ? "tanh" : "none"; }
 
 }  // namespace
 
+// Wider heads are not possible on every GPU that has 16 bits (192 to 224 on 8.6 and 8.9, more than 256 nowhere).
+AttentionWay attention_way(const AttentionShape& shape, bool drops, at::ScalarType type, bool is_cuda,
+                           bool by_operators) {
+  constexpr int64_t kMostWidth = 192;
+  if (!by_operators) return drops ? AttentionWay::kTiled : AttentionWay::kFused;
+  const bool fits = shape.D % 8 == 0 && shape.D <= kMostWidth;
+  return is_cuda && type != at::kFloat && !drops && fits ? AttentionWay::kFlash : AttentionWay::kExplicit;
+}
+
 AttentionWay attention_way(const AttentionShape& shape, bool drops, at::ScalarType type,
                            const ddh::TorchDevice& device) {
-  return way_of(shape, drops, type, device.is_cuda(), device.by_operators());
+  return attention_way(shape, drops, type, device.is_cuda(), device.by_operators());
 }
 
 at::Tensor attention(const AttentionShape& shape, const DropoutPlace& place, const at::Tensor& qkv,
                      AttentionSaved& saved) {
   const AttentionWay way = way_of(shape, place, qkv);
   at::Tensor out;  // (B, H, T, D)
-  if (way == AttentionWay::kFused && qkv.is_cuda()) {
-    fused_attention_on_gpu(shape, Qkv(qkv), saved, out);
+  if (way == AttentionWay::kFlash) {
+    flash_attention(shape, Qkv(qkv), saved, out);
   } else {
     const Qkv h(qkv.to(at::kFloat));
     if (way == AttentionWay::kExplicit) {
@@ -139,7 +140,7 @@ at::Tensor attention(const AttentionShape& shape, const DropoutPlace& place, con
 at::Tensor attention_backward(const AttentionShape& shape, const DropoutPlace& place, const at::Tensor& qkv,
                               const at::Tensor& attended, const at::Tensor& d_out, const AttentionSaved& saved) {
   const AttentionWay way = way_of(shape, place, qkv);
-  const at::ScalarType type = way == AttentionWay::kFused && qkv.is_cuda() ? qkv.scalar_type() : at::kFloat;
+  const at::ScalarType type = way == AttentionWay::kFlash ? qkv.scalar_type() : at::kFloat;
   const auto heads = [&](const at::Tensor& merged) {
     return merged.to(type).view({shape.B, shape.T, shape.H, shape.D}).transpose(1, 2);
   };
@@ -150,8 +151,8 @@ at::Tensor attention_backward(const AttentionShape& shape, const DropoutPlace& p
     explicit_attention_backward(place, h, heads(d_out), saved, d);
   else if (way == AttentionWay::kTiled)
     tiled_attention_backward(shape, place, h, heads(d_out), d);
-  else if (qkv.is_cuda())
-    fused_attention_on_gpu_backward(shape, h, heads(attended), heads(d_out), saved, d);
+  else if (way == AttentionWay::kFlash)
+    flash_attention_backward(shape, h, heads(attended), heads(d_out), saved, d);
   else
     fused_attention_backward(shape, h, heads(attended), heads(d_out), saved, d);
   return d_qkv;

@@ -19,17 +19,20 @@ struct AttentionShape {
 
 // How attention is computed.
 enum class AttentionWay {
-  kFused,     // LibTorch's flash attention: without dropout, on processors, and on GPUs in 16 bits
+  kFused,     // LibTorch's flash attention for processors: without dropout
+  kFlash,     // that for GPUs: in 16 bits, without dropout, heads of at most 192 elements, a multiple of 8
   kTiled,     // on processors with dropout: tiles whose probabilities are computed again in the backward
   kExplicit,  // by operators: a product, a mask and a softmax; the probabilities are kept
 };
+AttentionWay attention_way(const AttentionShape& shape, bool drops, at::ScalarType type, bool is_cuda,
+                           bool by_operators);
 AttentionWay attention_way(const AttentionShape& shape, bool drops, at::ScalarType type,
                            const ddh::TorchDevice& device);
 
 // What the backward needs besides qkv and the result; nothing in tiles.
 struct AttentionSaved {
-  at::Tensor log_sum_exp;                // (B, H, T), fused
-  at::Tensor random_state, random_rest;  // fused on a GPU: of LibTorch's own dropout, which is not used
+  at::Tensor log_sum_exp;                // (B, H, T), fused and flash
+  at::Tensor random_state, random_rest;  // flash: of LibTorch's own dropout, which is not used
   at::Tensor probabilities;              // (B, H, T, T), explicit
 };
 

@@ -6,7 +6,7 @@
 // Each of N ranks owns      as zero3: 1/N of parameters, gradients and optimizer state
 // Bytes on the device       fp32 AdamW: 4 P/N of gradients, 4 P/N of parameters, (1 - r) 8 P/N of optimizer state (r: `ratio`),
 //                           the units in flight as in zero3, and the frames: buffer_count * (offloaded arrays) *
-//                           buffer_bytes, for each array at most the longest segment; with nvme they are pinned memory.
+//                           buffer_bytes, at most offload_memory_bytes; with nvme they are pinned memory.
 //                           With offload_param a buffer for each open unit replaces the 4 P/N of parameters, because
 //                           shared pages would stay allocated; with nvme and a GPU also a pinned one for each read. For an
 //                           optimizer of whole parameters a frame holds this rank's part of a unit.

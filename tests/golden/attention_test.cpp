@@ -85,6 +85,22 @@ struct Reference {
 
 }  // namespace
 
+TEST_CASE("attention is fused, in tiles, flash or explicit by device, format, dropout and the width of heads") {
+  using ops::AttentionWay;
+  const auto way = [](int64_t D, bool drops, at::ScalarType type, bool is_cuda, bool by_operators) {
+    return ops::attention_way({2, 16, 2, D, true}, drops, type, is_cuda, by_operators);
+  };
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    CHECK(way(64, false, type, false, false) == AttentionWay::kFused);
+    CHECK(way(64, true, type, false, false) == AttentionWay::kTiled);
+    CHECK(way(64, false, type, false, true) == AttentionWay::kExplicit);  // operators on a CPU
+    CHECK(way(64, true, type, true, true) == AttentionWay::kExplicit);
+    const AttentionWay on_gpu = type == at::kFloat ? AttentionWay::kExplicit : AttentionWay::kFlash;
+    for (const int64_t D : {8, 64, 192}) CHECK(way(D, false, type, true, true) == on_gpu);
+    for (const int64_t D : {12, 200, 224, 256}) CHECK(way(D, false, type, true, true) == AttentionWay::kExplicit);
+  }
+}
+
 TEST_CASE("attention with dropout equals sums in double, for lengths around the ends of tiles and for divided heads") {
   const bool causal = GENERATE(true, false);
   const int64_t T = GENERATE(1, 30, 64, 65, 150, 400);

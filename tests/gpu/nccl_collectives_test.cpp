@@ -2,7 +2,10 @@
 //
 // The transport nccl: every collective against the numbers that the host computes, with memory of the device, and refusals.
 // It runs on the stand-ins for the driver and for NCCL, and on real ones (place.hpp) with as many ranks as there are GPUs.
+#include <filesystem>
+
 #include "ddh/sdk/kernels/lowp.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
 #include "gpu/linked_libraries.hpp"
 #include "gpu/nccl_fixture.hpp"
 
@@ -233,12 +236,46 @@ TEST_CASE("two ranks on one GPU are refused", "[gpu]") {
   CHECK_THAT(outcome.sentence, Contains("ranks 0 and 1 use the same GPU") && Contains("--comm shm"));
 }
 
+TEST_CASE("ranks share a GPU with comm.share_gpu, and the sum is that of ranks with a GPU each", "[gpu]") {
+  const std::string shown = from_environment("CUDA_VISIBLE_DEVICES", "0");
+  const Setting first("CUDA_VISIBLE_DEVICES", shown.substr(0, shown.find(',')).c_str());
+  const auto sums = [](NcclRank& rank) {
+    const auto* const mine = rank.upload(std::vector<float>(100, static_cast<float>(rank.rank + 1)));
+    auto* const sum = rank.upload(std::vector<float>(100));
+    rank.call(rank.table().all_reduce, rank.coll(mine, sum, 100));
+    if (rank.read(sum, 100) != std::vector<float>(100, 3)) ddh::fail(DDH_INTERNAL, "another sum");
+  };
+  const Outcome outcome = run_world(2, sums, {{"comm.share_gpu", "true", "test"}});
+  INFO(outcome.sentence);
+  CHECK(outcome.exit_code == 0);
+}
+
 TEST_CASE("a library that is missing or foreign is refused with one sentence", "[gpu]") {
   const auto refusal = [](const std::string& library) {
     return run_world(1, [](NcclRank&) {}, {{"comm.library", library, "test"}}).sentence;
   };
   CHECK_THAT(refusal("libnccl-none.so.2"), Contains("NCCL was not found") && Contains("--comm shm"));
   CHECK_THAT(refusal("libm.so.6"), Contains("lacks ncclGetVersion") && Contains("comm.library"));
+}
+
+TEST_CASE("a library that the loader does not find is found where pip installs it for the LibTorch that is loaded",
+          "[gpu]") {
+  if (needs_stand_ins("the loader may find a machine's own NCCL")) return;
+  const TempFolder folder;
+  const std::string torch = folder.file("torch/lib"), nccl = folder.file("nvidia/nccl/lib");
+  for (const std::string& path : {torch, nccl}) std::filesystem::create_directories(path);
+  std::filesystem::copy_file(nccl_file(), nccl + "/libnccl-of-pip.so.2");
+  std::filesystem::copy_file(nccl_file(), torch + "/libtorch_cpu.so");  // any library
+  const std::vector<Override> named = {{"comm.library", "libnccl-of-pip.so.2", "test"}};
+  CHECK_THAT(run_world(
+                 1, [](NcclRank&) {}, named)
+                 .sentence,
+             Contains("NCCL was not found"));
+  REQUIRE(dlopen((torch + "/libtorch_cpu.so").c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr);
+  const Outcome outcome = run_world(
+      1, [](NcclRank&) {}, named);
+  INFO(outcome.sentence);
+  CHECK(outcome.exit_code == 0);
 }
 
 TEST_CASE("the plugin nccl links neither NCCL nor CUDA", "[gpu]") {

@@ -132,10 +132,22 @@ TEST_CASE("threads meet at barriers, and their shared memory belongs to a block"
   CHECK(sums != std::vector<float>{2016, 6112, 10208});
 }
 
+TEST_CASE("64 bits are divided into halves and joined again; a thread meets no other of its warp", "[ptx]") {
+  CHECK(result("mov.b64 {%r1, %r2}, %a;\nmov.b64 %d, {%r2, %r1};", {0x0123456789abcdef}) == 0x89abcdef01234567);
+  std::vector<uint64_t> memory(64);
+  run(kernel_with("activemask.b32 %r1;\nmov.u32 %r2, %tid.x;\nmul.wide.u32 %rd2, %r2, 8;\nadd.s64 %rd3, %rd1, %rd2;\n"
+                  "st.global.u32 [%rd3], %r1;"),
+      memory, 64);
+  for (size_t t = 0; t < memory.size(); ++t) CHECK(memory[t] == uint64_t{1} << (t % 32));
+  CHECK_THROWS_WITH(run(kernel_with("shfl.sync.bfly.b32 %r1|%p1, %r2, 1, 31, -1;"), memory), Contains("none have met"));
+}
+
 TEST_CASE("what the interpreter does not know is refused with its line", "[ptx]") {
   CHECK_THROWS_WITH(parse(kernel_with("tex.2d.v4.f32 %f1, [%rd1];")), Contains("line 10") && Contains("tex.2d"));
   CHECK_THROWS_WITH(parse(kernel_with("add.rz.ftz.f32 %f1, %f2, %f3;")), Contains("ftz"));
   CHECK_THROWS_WITH(parse(kernel_with("mov.b64 {%r1, %r2, %r3}, %rd1;")), Contains("4 operands"));
+  CHECK_THROWS_WITH(parse(kernel_with("mov.b32 {%rs1, %rs2}, %r1;")), Contains("3 operands"));
+  CHECK_THROWS_WITH(parse(kernel_with("shfl.sync.down.b32 %r1|%p1, %r2, 1, 31, -1;")), Contains(".down"));
   CHECK_THROWS_WITH(parse(kernel_with("mov.u32 %r1, %tid.y;")), Contains("%tid.y"));
   CHECK_THROWS_WITH(parse(kernel_with("bra $nowhere;")), Contains("$nowhere"));
 }

@@ -127,7 +127,7 @@ class Rank : RankSetup {
                           mb(memory_plan_.file_bytes));
     const bool staged = !services_.device->is_host_memory() && services_.comm->device() == nullptr;
     if (is_first() && staged && services_.seat.world_size > 1)
-      services_.log->warn(
+      services_.log->info(
           "comm '{}' exchanges memory of device '{}' through memory of the host; where each rank has a device "
           "of its own, a transport of the device's memory is faster (`ddhost list` names the transports)",
           plan_.comm.id(), plan_.device.id());

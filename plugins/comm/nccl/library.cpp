@@ -17,7 +17,7 @@ std::string text_of_version(int version) {
   return ddh::str(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
-// Where pip installs NCCL for the LibTorch that is loaded; "" if none is. LibTorch opens that copy too.
+// Where pip installs NCCL for the LibTorch that is loaded; "" if none is. LibTorch uses the copy that is opened first.
 std::string folder_beside_libtorch() {
   std::string folder;
   dl_iterate_phdr(
@@ -33,9 +33,12 @@ std::string folder_beside_libtorch() {
 
 void* open_library(const std::string& file) {
   if (void* const opened = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return opened;
-  const std::string reason = dlerror(), folder = folder_beside_libtorch();
-  if (!folder.empty() && file.find('/') == std::string::npos)
+  std::string reason = dlerror();
+  const std::string folder = folder_beside_libtorch();
+  if (!folder.empty() && file.find('/') == std::string::npos) {
     if (void* const opened = dlopen(ddh::str(folder, "/", file).c_str(), RTLD_NOW | RTLD_LOCAL)) return opened;
+    reason += ddh::str("; ", dlerror());
+  }
   ddh::fail(DDH_UNAVAILABLE, "NCCL was not found (", reason, ")", kCure, kOther);
 }
 

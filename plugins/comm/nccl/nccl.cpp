@@ -113,8 +113,8 @@ class Nccl final : public ddh::CommBackend {
   static Group& of(ddh_group* group) { return ddh::CommGroups<Group>::of(group); }
   static ddh_group* handle(Group& group) { return ddh::CommGroups<Group>::handle(group); }
 
-  // NCCL refuses a second rank on a GPU of the same host (init.cc of 2.28), and reads these variables when it is opened. What
-  // the user has set stays.
+  // NCCL refuses a second rank on a GPU of the same host (init.cc of 2.28), and reads these variables when the first ranks
+  // connect. What the user has set stays.
   void pretend_other_hosts() const {
     const std::string host_id = ddh::str("rank-", init_.rank);
     const std::pair<const char*, const char*> variables[] = {{"NCCL_HOSTID", host_id.c_str()},

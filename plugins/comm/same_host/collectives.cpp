@@ -114,10 +114,12 @@ void Group::gather_pieces(const ddh_coll& c, uint32_t kind, const Pieces& pieces
     const auto length = [&](size_t r) {
       return at < pieces.size[r] ? std::min(layout_.staging_bytes, pieces.size[r] - at) : 0;
     };
-    copy_bytes(staging(settings_.rank, r_chunk), bytes(c.send) + at, length(me));
+    const std::byte* const mine =
+        length(me) > 0 ? bytes(c.send) + at : nullptr;  // a rank without a piece has no buffer
+    copy_bytes(staging(settings_.rank, r_chunk), mine, length(me));
     publish(r_chunk, "pieces of peers");
     for (size_t r = 0; r < n; ++r) {
-      const std::byte* from = r == me ? bytes(c.send) + at : staging(static_cast<int32_t>(r), r_chunk);
+      const std::byte* const from = r == me ? mine : staging(static_cast<int32_t>(r), r_chunk);
       copy_bytes(bytes(c.recv) + pieces.offset[r] + at, from, length(r));
     }
     consume(r_chunk);

@@ -164,7 +164,7 @@ struct ExactSquares {
     const uint64_t blocks = (numel + kBlock - 1) / kBlock;
     Limbs limbs;
     for (uint64_t b = at.first(); b < blocks; b += at.stride()) add(block_sum(b * kBlock), b, limbs);
-    if (ddh::has_warp_sum(limbs.first, limbs.sums)) flush(limbs);
+    if (ddh::sum_over_warp(limbs.first, limbs.sums)) flush(limbs);
   }
 };
 

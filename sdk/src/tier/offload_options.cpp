@@ -29,6 +29,8 @@ OffloadSettings offload_settings(const Host& host, const SectionOptions& options
   }
   out.tile_bytes = Tier::round_up(static_cast<uint64_t>(options.i64("buffer_bytes")));
   out.frames = static_cast<uint32_t>(options.i64("buffer_count"));
+  out.memory_bytes = options.i64_if_given("offload_memory_bytes");
+  out.memory_option = options.key("offload_memory_bytes");
   out.folder = options.text("nvme_path");
   out.folder_option = options.key("nvme_path");
   out.io = options.text("io");
@@ -46,6 +48,14 @@ void warn_of_idle_options(const Host& host, const SectionOptions& options, const
   warn_if(settings.values != Place::nvme && settings.values_in_memory > 0, "offload_param.max_in_cpu",
           options.key("offload_param.device") + "=nvme");
   warn_if(!uses_files && !settings.folder.empty(), "nvme_path", "a device=nvme");
+  const auto note_if = [&](Place place, const char* option) {
+    if (place == Place::cpu && settings.host_device)
+      host.log(DDH_LOG_INFO, options.key(option),
+               "=cpu saves no memory on the device cpu, whose memory is the host's; ", options.key(option),
+               "=nvme saves it");
+  };
+  note_if(settings.state, "offload_optimizer.device");
+  note_if(settings.values, "offload_param.device");
 }
 
 }  // namespace DDH_HIDDEN

@@ -9,12 +9,10 @@ namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
 OffloadedState::OffloadedState(const Host& host, const ModelLayout& layout, int32_t rank, OffloadSettings settings)
-    : host_(host), plan_(host, layout, rank, std::move(settings)), held_(plan_.spaces.size()) {
-  const size_t n_tensors = (plan_.values_away() ? 1 : 0) + (plan_.state_away() ? plan_.most_arrays() : 0);
-  const size_t n_frames = std::clamp<size_t>(plan_.tiles.size(), 1, plan_.settings.frames);
-  frames_ = TileFrames(static_cast<uint32_t>(n_frames), static_cast<uint32_t>(n_tensors), plan_.frame_bytes,
-                       plan_.settings.overlap);
-}
+    : host_(host),
+      plan_(host, layout, rank, std::move(settings)),
+      held_(plan_.spaces.size()),
+      frames_(plan_.frames, static_cast<uint32_t>(plan_.arrays_of_frame()), plan_.tile_bytes, plan_.settings.overlap) {}
 
 OffloadedState::~OffloadedState() = default;
 
@@ -54,10 +52,10 @@ void OffloadedState::add_tensors() {
   if (uses(Place::nvme)) {
     files_ = std::make_unique<FileTier>(
         host_, FileTierSettings{
-                   how.folder, how.folder_option, plan_.frame_bytes, kTransfersUnderWay, plan_.rank == 0,
+                   how.folder, how.folder_option, plan_.tile_bytes, kTransfersUnderWay, plan_.rank == 0,
                    [this](int fd, uint32_t depth) { return make_io_engine(host_, plan_.settings.io, fd, depth); }});
   }
-  if (uses(Place::cpu)) memory_ = std::make_unique<MemoryTier>(host_, plan_.frame_bytes);
+  if (uses(Place::cpu)) memory_ = std::make_unique<MemoryTier>(host_, plan_.tile_bytes);
   for (size_t i = 0; i < held_.size(); ++i) {
     const TilePlan::Space& s = plan_.spaces[i];
     Held& held = held_[i];
@@ -92,7 +90,7 @@ void OffloadedState::materialize() {
   files_->reserve();
   files_->register_buffers(frames_.registrable());
   host_.log(DDH_LOG_INFO, file_bytes(), " bytes of states are in '", plan_.settings.folder, "', by ", files_->io_name(),
-            files_->is_direct() ? ", O_DIRECT" : "", ", in tiles of ", plan_.frame_bytes, " bytes, ", frames_.frames(),
+            files_->is_direct() ? ", O_DIRECT" : "", ", in tiles of ", plan_.tile_bytes, " bytes, ", frames_.frames(),
             " at a time");
 }
 

@@ -19,8 +19,7 @@ uint64_t TileFrames::bytes() const {
 
 void TileFrames::materialize(const Host& host, int32_t tag, int32_t memory) {
   if (tensors_ == 0) return;
-  block_ = Buffer(host, tag, bytes(),
-                  "frames of the offload pipeline, as many and as large as buffer_count and buffer_bytes say",
+  block_ = Buffer(host, tag, bytes(), "frames of the offload pipeline, which offload_memory_bytes limits",
                   DDH_ALLOC_ZERO, memory);
   const auto address = reinterpret_cast<uintptr_t>(block_.data());
   base_ = static_cast<char*>(block_.data()) + (Tier::round_up(address) - address);

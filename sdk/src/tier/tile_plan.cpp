@@ -19,6 +19,7 @@ TilePlan::TilePlan(const Host& host, const ModelLayout& model_layout, int32_t th
   list_spaces(host);
   place_values();
   cut_into_tiles();
+  choose_frames();
 }
 
 void TilePlan::list_spaces(const Host& host) {
@@ -45,6 +46,18 @@ void TilePlan::place_values() {
   }
 }
 
+// A frame that serves nothing, as with ratio 0, is not limited: the state that stays is updated in tiles too.
+uint64_t TilePlan::most_frame_bytes() const {
+  if (settings.memory_bytes) return static_cast<uint64_t>(*settings.memory_bytes);
+  uint64_t values = 0, state = 0;
+  for (const Space& s : spaces) {
+    if (values_away()) values += s.numel * ddh_dtype_bytes(s.dtype);
+    if (state_away()) state += s.numel * s.arrays.size() * sizeof(float);
+  }
+  const uint64_t served = values + static_cast<uint64_t>(settings.ratio * static_cast<double>(state));
+  return served == 0 ? UINT64_MAX : served + Tier::kAlignment;
+}
+
 // A tile of values, whose dtype may be smaller, is a multiple of Tier::kAlignment too.
 void TilePlan::cut_into_tiles() {
   uint64_t smallest = sizeof(float), longest = 1, trained_numel = 0, away_numel = 0;
@@ -55,12 +68,17 @@ void TilePlan::cut_into_tiles() {
   }
   const uint64_t grain = Tier::kAlignment / smallest;
   const auto round_up = [grain](uint64_t numel) { return (numel + grain - 1) / grain * grain; };
-  const uint64_t cut = round_up(std::min(settings.tile_bytes / sizeof(float), longest));
+  // The largest tiles of which all frames fit.
+  const uint64_t most = most_frame_bytes(),
+                 tiles_in_frames = std::max<uint64_t>(1, settings.frames * arrays_of_frame());
+  const uint64_t fits = (most > Tier::kAlignment ? most - Tier::kAlignment : 0) / tiles_in_frames / sizeof(float);
+  const uint64_t cut =
+      std::min(round_up(std::min(settings.tile_bytes / sizeof(float), longest)), std::max(grain, fits / grain * grain));
   const double wanted = state_away() ? settings.ratio * static_cast<double>(trained_numel) : 0.0;
   for (size_t i = 0; i < spaces.size(); ++i) {
     Space& s = spaces[i];
     s.tile_numel = layout.spaces[i].whole ? std::max(grain, round_up(s.numel)) : cut;
-    frame_bytes = std::max(frame_bytes, s.tile_numel * sizeof(float));
+    tile_bytes = std::max(tile_bytes, s.tile_numel * sizeof(float));
     for (uint64_t first = 0; first < s.numel; first += s.tile_numel) {
       const uint64_t numel = std::min(s.tile_numel, s.numel - first);
       tiles.push_back({i, first / s.tile_numel, first, numel});
@@ -69,6 +87,17 @@ void TilePlan::cut_into_tiles() {
       away_numel += numel;
     }
   }
+}
+
+// Whole parameters, and tiles of the smallest size, may leave memory for fewer frames than wished.
+void TilePlan::choose_frames() {
+  const uint64_t most = most_frame_bytes();
+  const auto bytes = [this](uint64_t n) { return n * arrays_of_frame() * tile_bytes + Tier::kAlignment; };
+  frames = static_cast<uint32_t>(std::clamp<size_t>(tiles.size(), 1, settings.frames));
+  while (frames > 1 && bytes(frames) > most) --frames;
+  if (settings.memory_bytes && arrays_of_frame() > 0 && bytes(1) > most)
+    fail(DDH_FAILED_PRECONDITION, settings.memory_option, " is ", most, ", but one tile of ", tile_bytes,
+         " bytes for each of ", arrays_of_frame(), " arrays needs ", bytes(1), "; give at least that, or null");
 }
 
 uint64_t TilePlan::value_bytes_on(Place place) const {
@@ -95,10 +124,10 @@ uint64_t TilePlan::longest_value_bytes() const {
   return bytes;
 }
 
-size_t TilePlan::most_arrays() const {
-  size_t n = 0;
-  for (const Space& s : spaces) n = std::max(n, s.arrays.size());
-  return n;
+size_t TilePlan::arrays_of_frame() const {
+  size_t most = 0;
+  for (const Space& s : spaces) most = std::max(most, s.arrays.size());
+  return (values_away() ? 1 : 0) + (state_away() ? most : 0);
 }
 
 std::vector<ddh_range> TilePlan::ranges(size_t space, uint64_t first, uint64_t numel) const {

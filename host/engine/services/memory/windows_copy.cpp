@@ -4,7 +4,7 @@
 // reduce_scatter. Writes need no handshake between ranks, because a view is a copy. The transport sends and receives
 // host memory: the buffers themselves on the CPU, staging on other devices. A transport of the device (Comm::device)
 // takes the device's own buffers instead, in the order of the stream, and the host waits for nothing. So does a rank that is
-// alone in its group: its values stay in memory of the device.
+// alone in its group, if the device sums the squares of gradients: its values stay in memory of the device.
 //
 // A reduction with DDH_REDUCE_ADD starts from this rank's dst, which no other rank has. Staging is then larger by the
 // segment. With a transport without DDH_COMM_INITIAL, the ranks send the pieces themselves (all_to_all) and the host

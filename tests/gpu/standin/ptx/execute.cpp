@@ -310,6 +310,13 @@ class Block {
       case Op::cvta:
         r[i.dst[0]] = narrowed(a, i.type);
         return;
+      case Op::pack:
+        r[i.dst[0]] = (a & 0xffffffffU) | b << 32;
+        return;
+      case Op::unpack:
+        r[i.dst[0]] = a & 0xffffffffU;
+        r[i.dst[1]] = a >> 32;
+        return;
       case Op::setp:
         r[i.dst[0]] = holds(i, a, b) ? 1 : 0;
         return;

@@ -203,7 +203,7 @@ class Parser {
     if (out.op == Op::bra) {
       branches_.emplace_back(kernel_.code.size(), rest);
     } else {
-      take_operands(words[0], operands_of(rest), out);
+      take_operands(words[0], operands_of(rest), rest.starts_with('{'), out);
     }
     kernel_.code.push_back(out);
   }
@@ -227,7 +227,7 @@ class Parser {
       out.half = word == "wide" ? Half::wide : Half::high;
     } else if (word == "sat") {
       out.saturates = true;
-    } else if (out.op == Op::warp) {
+    } else if (out.op == Op::warp && (word == "all" || word == "sync" || word == "bfly")) {
       return;
     } else if (word != "lo" && word != "to" && word != "uni" && word != "sync" && word != "nc" && word != "relaxed" &&
                word != "gpu" && word != "aligned" && word != "cta" && word != "volatile" && word != "weak") {
@@ -235,11 +235,20 @@ class Parser {
     }
   }
 
-  void take_operands(const std::string& name, const std::vector<std::string>& texts, Instruction& out) {
+  // mov.b64 {low, high}, from  or  mov.b64 to, {low, high}
+  void take_halves(const std::vector<std::string>& texts, bool unpacks, Instruction& out) {
+    out.op = unpacks ? Op::unpack : Op::pack;
+    out.dst[0] = reg(texts[0]);
+    if (unpacks) out.dst[1] = reg(texts[1]);
+    for (size_t i = unpacks ? 2 : 1; i < 3; ++i) out.src[unpacks ? 0 : i - 1] = operand(texts[i]);
+  }
+
+  // `unpacks`: the result of a mov is in braces.
+  void take_operands(const std::string& name, const std::vector<std::string>& texts, bool unpacks, Instruction& out) {
     const auto expect = [&](size_t n) {
       if (texts.size() != n) fail(name + " has " + std::to_string(texts.size()) + " operands");
     };
-    if (out.op == Op::mov && texts.size() == 3) out.op = Op::warp;  // halves of 64 bits, which pass between threads
+    if (out.op == Op::mov && texts.size() == 3 && out.type == Type::b64) return take_halves(texts, unpacks, out);
     if (out.op == Op::ret || out.op == Op::bar || out.op == Op::warp) return;
     if (out.op == Op::activemask) {
       expect(1);

@@ -55,8 +55,10 @@ enum class Op : uint8_t {
   cvta,
   bra,
   bar,
+  pack,        // two halves of 32 bits into 64 bits
+  unpack,      // and the reverse
   activemask,  // the thread alone: threads run one after another, so they never meet in a warp
-  warp,        // between threads that met: refused when a thread reaches it
+  warp,        // match.all or shfl, between threads that met: refused when a thread reaches it
   ret,
   popc,
   clz,

@@ -122,6 +122,7 @@ struct Fixture {
     out.ratio = ratio;
     out.tile_bytes = 4096;
     out.frames = 2;
+    out.memory_bytes = 1 << 20;
     out.folder = folder.path().string();
     out.folder_option = "strategy.nvme_path";
     out.io = "pread";
@@ -167,6 +168,46 @@ TEST_CASE("state entries in files cover every element once and have the optimize
     const uint64_t away = ratio == 1.0 ? kNumel : ratio == 0.5 ? 3 * 1024 : 0;  // whole tiles
     CHECK(on_files == kNumel + 2 * away);
   }
+}
+
+TEST_CASE("frames take at most the memory that is given, or what they serve: tiles get smaller, then frames fewer") {
+  const CountingHost counting;
+  const ddh::Host h{&counting.host};
+  ddh::ModelLayout layout = one_space(DDH_F32);
+  const uint64_t served = 2 * layout.spaces[0].numel * sizeof(float);
+  const auto planned = [&](std::optional<int64_t> most, double ratio = 1.0) {
+    ddh::OffloadSettings how;
+    how.ratio = ratio;
+    how.state = ddh::Place::nvme;
+    how.tile_bytes = 1 << 20;
+    how.frames = 3;
+    how.memory_bytes = most;
+    how.memory_option = "strategy.offload_memory_bytes";
+    return ddh::TilePlan(h, layout, 0, how);
+  };
+  struct Case {
+    std::optional<int64_t> most;
+    uint64_t tile_bytes, frames;
+  };
+  constexpr uint64_t kTile = 4096, kWhole = 5 * kTile;
+  for (const auto& [most, tile_bytes, frames] :
+       {Case{std::nullopt, kTile, 3}, Case{7 * kTile, kTile, 3}, Case{7 * kTile - 1, kTile, 2},
+        Case{3 * kTile, kTile, 1}, Case{13 * kTile, 2 * kTile, 3}, Case{1 << 30, kWhole, 1}}) {
+    INFO(most.value_or(-1));
+    const ddh::TilePlan plan = planned(most);
+    CHECK(plan.tile_bytes == tile_bytes);
+    CHECK(plan.frames == frames);
+    CHECK(plan.frames * 2 * plan.tile_bytes + kTile <= (most ? static_cast<uint64_t>(*most) : served + kTile));
+  }
+  CHECK(planned(std::nullopt, 0.0).tile_bytes == kWhole);  // nothing is served, and the state that stays has tiles
+  CHECK(sentence_of([&] { planned(3 * kTile - 1); }) ==
+        "strategy.offload_memory_bytes is 12287, but one tile of 4096 bytes for each of 2 arrays needs 12288; give at "
+        "least that, or null");
+  // Of whole parameters a tile is a segment, so there may be fewer frames.
+  layout.spaces = {layout.spaces[0], layout.spaces[0], layout.spaces[0]};
+  for (ddh::FlatSpace& space : layout.spaces) space.whole = true;
+  CHECK(planned(std::nullopt).frames == 3);
+  CHECK(planned(5 * 2 * 2 * kTile + kTile).frames == 2);
 }
 
 TEST_CASE("values written to an entry in a file stay, across tiles, and its neighbours don't change") {

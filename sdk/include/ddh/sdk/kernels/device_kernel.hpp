@@ -16,7 +16,7 @@
 //   ddh::run_grid(Scale{dst, numel, 2.0F}, 4, 32)   on the CPU, thread after thread
 //
 // Both give the same bits, because nvcc does not fuse products and sums (cmake/cuda.cmake), and both round as IEEE says.
-// The threads of a grid share no memory but what they name; they meet nowhere. A NaN may have another payload.
+// The threads of a grid share no memory but what they name; they meet in sum_over_warp only. A NaN may have another payload.
 #pragma once
 
 #include <cstdint>
@@ -60,10 +60,10 @@ DDH_SIMD_INLINE void min_shared(uint64_t* to, uint64_t value) {
   *to = value < *to ? value : *to;
 #endif
 }
-// Adds up values of the 32 threads of a warp, if they arrive together and have the same `key`. True: this thread has values
-// to add to shared memory, its own or those of all. So many threads that add to one place wait less for each other.
+// Sums `values` over the 32 threads of a warp, if they arrive together and have the same `key`; else leaves them. True: this
+// thread adds its values to the grid's result. So fewer threads add to one place, and wait less for each other.
 template <int kValues>
-DDH_SIMD_INLINE bool has_warp_sum([[maybe_unused]] uint64_t key, [[maybe_unused]] uint64_t (&values)[kValues]) {
+DDH_SIMD_INLINE bool sum_over_warp([[maybe_unused]] uint64_t key, [[maybe_unused]] uint64_t (&values)[kValues]) {
 #if defined(__CUDA_ARCH__)
   constexpr unsigned kAll = 0xffffffffU;
   if (__activemask() != kAll) return true;

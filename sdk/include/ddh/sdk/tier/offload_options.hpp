@@ -11,7 +11,7 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// The last four are of the tier, so offloaded parameters use them too.
+// The last five are of the tier, so offloaded parameters use them too.
 inline constexpr Option kOffloadOptimizer[] = {
     {.name = "offload_optimizer.device",
      .type = "string",
@@ -53,16 +53,23 @@ inline constexpr Option kOffloadOptimizer[] = {
      .type = "integer",
      .default_value = "8388608",
      .rules = R"("minimum": 4096, "maximum": 1073741824, "x-unit": "bytes", "x-affects": "memory")",
-     .description =
-         "Bytes of a tile of one array, rounded up to 4096. A tile is transferred as a whole. Larger tiles need fewer "
-         "transfers and more memory."},
+     .description = "The most bytes of a tile of one array, rounded up to 4096. A tile is transferred as a whole. "
+                    "Larger tiles need "
+                    "fewer transfers and more memory."},
     {.name = "buffer_count",
      .type = "integer",
      .default_value = "3",
      .rules = R"("minimum": 1, "maximum": 64, "x-affects": "memory")",
      .description =
-         "Number of frames; each holds one tile of every offloaded array. With 3, one is read, one updated and one "
+         "The most frames; each holds one tile of every offloaded array. With 3, one is read, one updated and one "
          "written; more read further ahead and take more memory."},
+    {.name = "offload_memory_bytes",
+     .type = "integer|null",
+     .default_value = "null",
+     .rules = R"("minimum": 8192, "x-unit": "bytes", "x-affects": "memory")",
+     .description =
+         "The most bytes of all frames together. Tiles get smaller to fit, then frames fewer. null: no more than the "
+         "offloaded data takes, or one tile of 4096 bytes for each array if that is more."},
     {.name = "io",
      .type = "string",
      .default_value = R"("auto")",
@@ -95,7 +102,7 @@ inline constexpr Option kOffloadParam[] = {
 // Errors: offload_optimizer.pin_memory=false or offload_param.pin_memory=false where it would count.
 [[nodiscard]] OffloadSettings offload_settings(const Host& host, const SectionOptions& options, bool offloads_params);
 
-// Warns about options that change nothing with these settings.
+// Logs which options change nothing with these settings, and that cpu saves no memory where the device's is the host's.
 void warn_of_idle_options(const Host& host, const SectionOptions& options, const OffloadSettings& settings);
 
 }  // namespace DDH_HIDDEN

@@ -9,6 +9,7 @@
 // parameters, a tile is the whole segment.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,12 @@ enum class Place { device, cpu, nvme };
 
 struct OffloadSettings {
   Place values = Place::device, state = Place::device;
-  double ratio = 1.0;       // fraction of the state's elements that are offloaded, in [0, 1]
-  uint64_t tile_bytes = 0;  // of one fp32 array; rounded up to what files can transfer
-  uint32_t frames = 3;      // tiles in memory at the same time
-  TileOverlap overlap;      // transfers that overlap with the work on a tile
+  double ratio = 1.0;                   // fraction of the state's elements that are offloaded, in [0, 1]
+  uint64_t tile_bytes = 0;              // of one fp32 array; rounded up to what files can transfer
+  uint32_t frames = 3;                  // the most tiles in memory at the same time
+  std::optional<int64_t> memory_bytes;  // the most bytes of all frames; nullopt: those of the offloaded data
+  std::string memory_option;            // the option that gives it, for error sentences
+  TileOverlap overlap;                  // transfers that overlap with the work on a tile
   uint64_t values_in_memory =
       0;                      // elements. With values on nvme, segments stay in pinned memory, in order, while they fit
   std::string folder;         // for files
@@ -66,8 +69,8 @@ struct TilePlan {
   [[nodiscard]] uint64_t resident_bytes() const;
   // Bytes of the longest segment of values.
   [[nodiscard]] uint64_t longest_value_bytes() const;
-  // The largest number of state arrays of a space.
-  [[nodiscard]] size_t most_arrays() const;
+  // Arrays that one frame holds tiles of: the values, if they are offloaded, and those of the state.
+  [[nodiscard]] size_t arrays_of_frame() const;
   // The parameters in `numel` elements of a segment from `first` on, or in a tile; flat_offset counts from there.
   [[nodiscard]] std::vector<ddh_range> ranges(size_t space, uint64_t first, uint64_t numel) const;
   [[nodiscard]] std::vector<ddh_range> ranges(const Tile& tile) const {
@@ -79,12 +82,16 @@ struct TilePlan {
   const OffloadSettings settings;
   std::vector<Space> spaces;  // as in the layout
   std::vector<Tile> tiles;    // of all segments, in order
-  uint64_t frame_bytes = 0;   // of the largest tile of an fp32 array
+  uint64_t tile_bytes = 0;    // of the largest tile of an fp32 array
+  uint32_t frames = 1;        // frames take at most settings.memory_bytes
 
  private:
   void list_spaces(const Host& host);
   void place_values();
   void cut_into_tiles();
+  void choose_frames();
+  // The most bytes of all frames.
+  [[nodiscard]] uint64_t most_frame_bytes() const;
 };
 
 }  // namespace DDH_HIDDEN

@@ -10,7 +10,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <mutex>
 #include <string>
 
 #include "ddh/sdk/plugin.hpp"
@@ -42,24 +41,6 @@ inline void settle_cuda_numerics() {
 }
 
 }  // namespace detail
-
-// In its scope an operator without a deterministic way fails. Some, such as the backward of flash attention, take their
-// deterministic way only then; else LibTorch is told to warn alone (settle_cuda_numerics). Ranks that are threads share
-// LibTorch's setting, so they take turns.
-class StrictDeterminism {
- public:
-  StrictDeterminism() : lock_(turn()) { at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false); }
-  StrictDeterminism(const StrictDeterminism&) = delete;
-  StrictDeterminism& operator=(const StrictDeterminism&) = delete;
-  ~StrictDeterminism() { at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true); }
-
- private:
-  static std::mutex& turn() {
-    static std::mutex mutex;
-    return mutex;
-  }
-  const std::lock_guard<std::mutex> lock_;
-};
 
 // Loads the library of `folder` and finds the GPUs. It must be called before anything asks at::hasCUDA(), because
 // LibTorch keeps the first answer. Throws Error: this LibTorch has no such library, it can't be loaded, or it finds no

@@ -103,7 +103,8 @@ TEST_CASE(
 
 TEST_CASE("the units after a use are listed to the end of the step") {
   Units u;
-  const ProgramOps ops(u.model(), u.add(DDH_PROGRAM_TRAIN, {0, 2}), 2, 0);
+  const int32_t program = u.add(DDH_PROGRAM_TRAIN, {0, 2});
+  const ProgramOps ops(u.model(), program, 2, 0);
   const ddh_unit_use use = ops.use(0, 2);
   CHECK(use.unit == 2);
   CHECK(use.phase == DDH_PHASE_BACKWARD);

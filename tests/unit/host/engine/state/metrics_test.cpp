@@ -24,8 +24,10 @@ constexpr uint32_t kMetrics = 11;
 std::vector<double> global_values() {
   std::mt19937 random(5);
   std::vector<double> out;
-  for (uint64_t i = 0; i < kGlobal * kMetrics; ++i)
-    out.push_back(std::ldexp(static_cast<double>(random()), static_cast<int>(random() % 40) - 60));
+  for (uint64_t i = 0; i < kGlobal * kMetrics; ++i) {
+    const int exponent = static_cast<int>(random() % 40) - 60;  // drawn first: a call's arguments have no order
+    out.push_back(std::ldexp(static_cast<double>(random()), exponent));
+  }
   return out;
 }
 
