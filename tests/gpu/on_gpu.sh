@@ -240,7 +240,8 @@ results() { # name, format
 }
 close_results() { # two names, format, limit of the relative difference
   paste <(results "$1" "$3") <(results "$2" "$3") |
-    awk -v limit="$4" -v format="$3" '{ d = $1 == 0 ? $2 : ($1 - $2) / $1; if (d < 0) d = -d; if (d > most) most = d; if (d != d) far = 1 }
+    awk -v limit="$4" -v format="$3" '
+      { d = $1 == 0 ? $2 : ($1 - $2) / $1; if (d < 0) d = -d; if (d > most) most = d; if (d != d) far = 1 }
       END { printf "%.1e", most; exit far || most > limit || NR != (format == "fp32" ? 2 : 8) }'
 }
 # Small models on data that needs no files.

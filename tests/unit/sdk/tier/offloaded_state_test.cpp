@@ -174,7 +174,7 @@ TEST_CASE("frames take at most the memory that is given, or what they serve: til
   const CountingHost counting;
   const ddh::Host h{&counting.host};
   ddh::ModelLayout layout = one_space(DDH_F32);
-  const uint64_t served = 2 * layout.spaces[0].numel * sizeof(float);
+  const uint64_t served = 2 * ddh::Tier::round_up(layout.spaces[0].numel * sizeof(float));
   const auto planned = [&](std::optional<int64_t> most, double ratio = 1.0) {
     ddh::OffloadSettings how;
     how.ratio = ratio;
