@@ -246,9 +246,12 @@ close_results() { # two names, format, limit of the relative difference
 }
 # Small models on data that needs no files.
 seq 20000 >"$work/text"
-options_of() { # model
+options_of() { # model, format
+  local dropout=0
+  [[ $2 != fp32 ]] || dropout=0.2 # in 16 bits without it: then attention is LibTorch's flash attention
   case $1 in
-    gpt) echo "model.size=custom model.n_layer=2 model.n_head=4 model.n_embd=64 model.context=64 data.path=$work/text" ;;
+    gpt) echo "model.size=custom model.n_layer=2 model.n_head=4 model.n_embd=64 model.context=64 model.dropout=$dropout" \
+      "data.path=$work/text" ;;
     vit) echo "model.size=small model.dataset=made_up" ;;
     cnn) echo "model.dataset=made_up model.widths=[8,16,32] model.hidden=64 model.padding=1 model.batch_norm=true" ;;
     # In turn with the triples, and with new attention.
@@ -258,7 +261,7 @@ options_of() { # model
 }
 compare_model() { # model, format, limit
   local name=$1-$2 of_model
-  read -ra of_model <<<"$(options_of "$1")"
+  read -ra of_model <<<"$(options_of "$1" "$2")"
   local torch=(--model "$1" "${of_model[@]}" --strategy zero2 --nproc 1 optimizer.lr=1e-4 "precision.compute=$2")
   in_time "$name" || return
   train "$name-cpu" "${torch[@]}" model.operators=torch || { did_not_end "$name-cpu" $? "$no_library"; return; }
@@ -279,7 +282,7 @@ compare_models() { # format, limit
 repeated_gpt() {
   local name=repeated-gpt of_model run
   in_time "$name" && [[ -e plugins/gpt.so ]] || return
-  read -ra of_model <<<"$(options_of gpt)"
+  read -ra of_model <<<"$(options_of gpt bf16)"
   for run in 1 2; do
     train "$name-$run" --model gpt "${of_model[@]}" model.context=512 --device cuda --nproc 1 --strategy ddp \
       precision.compute=bf16 "${given[@]}" || { did_not_end "$name-$run" $? "$no_library"; return; }

@@ -10,6 +10,7 @@
 
 #include "adagrad.hpp"
 #include "adam.hpp"
+#include "ddh/sdk/kernels/dropout.hpp"
 #include "gpu/numbers.hpp"
 #include "lamb.hpp"
 #include "lion.hpp"
@@ -190,4 +191,24 @@ TEST_CASE("a kernel that was compiled with fused products and sums is found", "[
   };
   CHECK(!gives_the_same(FUSED_PTX, "adam_decoupled", adamw, 65, true));
   CHECK(gives_the_same(shipped("adam"), "adam_decoupled", adamw, 65, true));
+}
+
+TEST_CASE("the kernel of dropout gives the bits of the CPU, for elements from any place of a tensor", "[ptx]") {
+  REQUIRE(ddh::dropout_image() != nullptr);
+  const Module module = parse(ddh::dropout_image());
+  const standin::ptx::Kernel& kernel = module.kernels.at(ddh::DropElements::kName);
+  const ddh::Dropout dropout(0.2, {.seed = 5, .step = 3, .global_micro_batch = 2, .position = 7, .site = 1});
+  for (const uint64_t n : kSizes) {
+    for (const uint64_t first : {uint64_t{0}, uint64_t{1} << 40}) {
+      INFO(n << " elements from " << first);
+      std::vector<float> by_kernel = numbers(n, 1, true), by_host = by_kernel;
+      const ddh::DropElements args = dropout.kernel(by_kernel.data(), first, n);
+      REQUIRE(kernel.param_bytes == sizeof args);
+      execute(kernel, &args, kBlocks, kThreads,
+              [](uint64_t address, uint64_t, bool) { return reinterpret_cast<void*>(address); });
+      dropout.apply(by_host.data(), first, n);
+      CHECK(same(by_kernel, by_host));
+      if (n > 1000) CHECK(std::count(by_host.begin(), by_host.end(), 0.0F) > static_cast<std::ptrdiff_t>(n / 6));
+    }
+  }
 }

@@ -3,8 +3,20 @@
 // Counter-based dropout over arrays.
 #include "ddh/sdk/kernels/dropout.hpp"
 
+#ifdef DDH_HAVE_PTX
+extern "C" const char dropout_kernels_ptx[];
+#endif
+
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
+
+const char* dropout_image() {
+#ifdef DDH_HAVE_PTX
+  return dropout_kernels_ptx;
+#else
+  return nullptr;
+#endif
+}
 
 Dropout::Dropout(double probability, const DropoutKey& key)
     : scale_(static_cast<float>(1 / (1 - probability))),

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "ddh/sdk/kernels/counter_rng.hpp"
+#include "ddh/sdk/kernels/device_kernel.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
@@ -38,6 +39,24 @@ struct FillDropout {
 };
 }  // namespace detail
 
+// Dropout::apply on a device with kernels: the bits of the CPU (ddh/sdk/kernels/device_kernel.hpp).
+struct DropElements {
+  static constexpr const char* kName = "drop_elements";
+  float* x;
+  uint64_t numel, first, key;
+  uint32_t threshold;
+  float scale;
+  DDH_SIMD_INLINE void operator()(const GridPlace& at) const {
+    for (uint64_t i = at.first(); i < numel; i += at.stride()) {
+      const float kept = x[i] * scale;
+      x[i] = detail::drops(key, first + i, threshold) ? 0.0F : kept;
+    }
+  }
+};
+
+// The image of that kernel, as PTX; nullptr: the SDK was built without nvcc.
+const char* dropout_image();
+
 struct DropoutKey {
   uint64_t seed = 0;               // run.seed
   int64_t step = 0;                // ddh_unit_call.step
@@ -56,6 +75,10 @@ class Dropout {
   // x[i] *= factor(first + i). A dropped element becomes 0 even if it was infinite or NaN.
   void apply(float* x, uint64_t first, uint64_t numel) const;
   void fill(float* factors, uint64_t first, uint64_t numel) const;
+  // The argument of the kernel that does what apply does.
+  [[nodiscard]] DropElements kernel(float* x, uint64_t first, uint64_t numel) const {
+    return {x, numel, first, stream_.key(), threshold_, scale_};
+  }
 
   // For code that computes factor() itself: an element is dropped if the upper 32 bits of stream().bits(element) are
   // less than threshold().

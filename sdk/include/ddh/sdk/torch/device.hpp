@@ -26,6 +26,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ddh/sdk/kernels/dropout.hpp"
 #include "ddh/sdk/options.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "ddh/sdk/torch/activations.hpp"
@@ -49,6 +50,17 @@ inline constexpr Option kOperatorsOption = {
 };
 
 namespace detail {
+// What kernels of the SDK need inside of a TorchCall on a GPU.
+struct KernelPlace {
+  const Host* host = nullptr;
+  ddh_stream* stream = nullptr;
+  ddh_kernel* drop_elements = nullptr;  // nullptr: the SDK has no image of it
+};
+inline KernelPlace& kernel_place() {
+  static thread_local KernelPlace place;
+  return place;
+}
+
 inline bool& operators_alone() {
   static thread_local bool alone = false;
   return alone;
@@ -114,6 +126,8 @@ class TorchDevice {
   [[nodiscard]] at::TensorOptions options(at::ScalarType type) const { return at::TensorOptions(type).device(where_); }
   // LibTorch's memory on it is this rank's alone, so it can be counted.
   [[nodiscard]] bool counts() const { return is_cuda() && !ranks_->are_several(); }
+  // The kernel of dropout (ddh/sdk/kernels/dropout.hpp); nullptr: there is none.
+  [[nodiscard]] ddh_kernel* drop_elements() const { return drop_elements_; }
   // For messages: "cuda:0".
   [[nodiscard]] std::string text() const { return where_.str(); }
 
@@ -129,6 +143,8 @@ class TorchDevice {
            "); choose --device cpu");
     }
     operators_alone_ = true;
+    if (const char* const image = dropout_image())
+      call(host.kernels->find, host.h, image, DropElements::kName, sizeof(DropElements), &drop_elements_);
     ranks_.emplace(where_.index());
     if (!counts())
       host.log(DDH_LOG_WARN, "ranks of one process share ", text(), ", where LibTorch counts memory for all of them; ",
@@ -137,6 +153,7 @@ class TorchDevice {
 
   at::Device where_ = at::kCPU;
   bool operators_alone_;
+  ddh_kernel* drop_elements_ = nullptr;
   std::optional<detail::RanksOfGpu> ranks_;  // on a GPU
 };
 
@@ -149,6 +166,7 @@ class TorchCall {
     if (!device.is_cuda()) return;
     const auto native = reinterpret_cast<int64_t>(host.stream->native(host.h, stream));
     stream_.reset_stream(c10::Stream::unpack3(native, device.where().index(), at::kCUDA));
+    detail::kernel_place() = {&host, stream, device.drop_elements()};
     if (!device.counts()) return;
     c10::getDeviceAllocator(at::kCUDA)->resetPeakStats(device.where().index());
     bytes_before_ = allocated().current;
@@ -156,6 +174,7 @@ class TorchCall {
   TorchCall(const TorchCall&) = delete;
   TorchCall& operator=(const TorchCall&) = delete;
   ~TorchCall() {
+    detail::kernel_place() = place_before_;
     if (!bytes_before_) return;
     try {
       const auto bytes = allocated();
@@ -190,6 +209,7 @@ class TorchCall {
   const TorchDevice& device_;
   const OperatorsAlone operators_;
   c10::OptionalStreamGuard stream_;
+  const detail::KernelPlace place_before_ = detail::kernel_place();
   std::optional<int64_t> bytes_before_;  // none: not counted
 };
 

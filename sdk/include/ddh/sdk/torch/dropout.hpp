@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ddh/sdk/torch/dropout.hpp: dropout with counter-based random numbers on tensors; elements are counted in row-major
-// order. On a GPU the same numbers are computed by operators on integers, so a mask is that of the CPU, bit for bit.
+// order. On a GPU a kernel computes the same numbers, or operators on integers where the SDK was built without nvcc. So a mask
+// is that of the CPU, bit for bit.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,6 +37,15 @@ inline at::Tensor dropped_elements(const Dropout& dropout, int64_t first, int64_
 }
 
 inline void drop_by_operators(const Dropout& dropout, const at::Tensor& x, int64_t first) {
+  const KernelPlace& place = kernel_place();
+  if (place.drop_elements != nullptr && x.is_cuda() && x.is_contiguous()) {
+    const auto numel = static_cast<uint64_t>(x.numel());
+    if (numel == 0) return;
+    const DropElements args = dropout.kernel(x.mutable_data_ptr<float>(), static_cast<uint64_t>(first), numel);
+    const Grid grid(numel);
+    return call(place.host->kernels->launch, place.host->h, place.drop_elements, grid.blocks, grid.threads, &args,
+                nullptr, uint32_t{0}, place.stream);
+  }
   constexpr int64_t kElements = int64_t{1} << 24;  // at once: the counters take 8 bytes each
   const at::Tensor flat = x.view(-1);
   for (int64_t at = 0; at < x.numel(); at += kElements) {
