@@ -141,7 +141,7 @@ void remove_leftovers(const fs::path& run_dir) {
   std::error_code ec;
   for (fs::directory_iterator at(checkpoints_folder(run_dir), ec), end; !ec && at != end; at.increment(ec)) {
     const std::string name = at->path().filename().string();
-    if (name.starts_with(".step-") || (name.starts_with(".") && name.ends_with(".part")))
+    if (name.starts_with(".step-") || (name.starts_with('.') && name.ends_with(".part")))
       fs::remove_all(at->path(), ec);
   }
 }

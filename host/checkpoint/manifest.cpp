@@ -77,8 +77,9 @@ Manifest::Tensor tensor_of(const Json& json, const Manifest& manifest) {
       t.kind == TensorKind::param ? safetensors_dtype(json.at("weights_dtype").get<std::string>()) : t.dtype;
   t.tied_names = json.value("tied_names", std::vector<std::string>());
   t.holds_any_value = t.kind == TensorKind::buffer && json.value("any_value", false);
+  const auto name = json.at("file").get<std::string>();
   const auto file = std::find_if(manifest.files.begin(), manifest.files.end(),
-                                 [&](const Manifest::File& f) { return f.name == json.at("file"); });
+                                 [&](const Manifest::File& f) { return f.name == name; });
   if (file == manifest.files.end() || t.dtype == 0) throw std::invalid_argument("tensor " + t.name);
   t.file = static_cast<size_t>(file - manifest.files.begin());
   for (const Json& sum : json.at("xxh3")) out.sums.push_back(number_of(sum));

@@ -65,10 +65,11 @@ std::vector<std::string> sections_in(const Wish* list) {
   std::vector<std::string> names;
   if (list == nullptr || !list->value.is_array()) return names;
   for (const Json& item : list->value) {
-    const Json name = item.is_object() ? item.value("schedule", Json()) : item;
+    const Json given = item.is_object() ? item.value("schedule", Json()) : item;
+    if (!given.is_string()) continue;
+    const auto name = given.get<std::string>();
     const bool is_new = std::find(names.begin(), names.end(), name) == names.end();
-    if (name.is_string() && is_new && name != "optimizer" && name != "schedule")
-      names.push_back(name.get<std::string>());
+    if (is_new && name != "optimizer" && name != "schedule") names.push_back(name);
   }
   return names;
 }

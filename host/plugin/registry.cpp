@@ -128,30 +128,37 @@ std::vector<fs::path> Registry::name_folders() const {
   return folders;
 }
 
-std::vector<fs::path> Registry::all_files() const {
-  std::vector<fs::path> files;
+const std::vector<Registry::Offer>& Registry::offers() const {
+  if (offers_) return *offers_;
+  std::vector<Offer>& offers = offers_.emplace();
   std::set<fs::path> seen;
   for (const fs::path& folder : folders_)
     for (const fs::path& file : libraries_in(folder))
-      if (std::error_code ec; seen.insert(fs::weakly_canonical(file, ec)).second) files.push_back(file);
+      if (std::error_code ec; seen.insert(fs::weakly_canonical(file, ec)).second)
+        offers.push_back({file, announced(file)});
+  return offers;
+}
+
+std::vector<fs::path> Registry::all_files() const {
+  std::vector<fs::path> files;
+  for (const Offer& offer : offers()) files.push_back(offer.file);
   return files;
 }
 
 std::vector<fs::path> Registry::files_of(int32_t kind, const std::string& name) const {
-  std::vector<fs::path> files = all_files();
-  std::erase_if(files, [&](const fs::path& file) {
-    const std::vector<NotePlugin> plugins = announced(file);
-    return std::none_of(plugins.begin(), plugins.end(), [&](const NotePlugin& plugin) {
-      return plugin.kind == kind_name(kind) && (name.empty() || plugin.id == name);
-    });
-  });
+  const auto is_it = [&](const NotePlugin& plugin) {
+    return plugin.kind == kind_name(kind) && (name.empty() || plugin.id == name);
+  };
+  std::vector<fs::path> files;
+  for (const auto& [file, plugins] : offers())
+    if (std::any_of(plugins.begin(), plugins.end(), is_it)) files.push_back(file);
   return files;
 }
 
 std::vector<std::string> Registry::ids_of(int32_t kind) const {
   std::vector<std::string> ids;
-  for (const fs::path& file : all_files())
-    for (const NotePlugin& plugin : announced(file))
+  for (const Offer& offer : offers())
+    for (const NotePlugin& plugin : offer.plugins)
       if (plugin.kind == kind_name(kind) && std::find(ids.begin(), ids.end(), plugin.id) == ids.end())
         ids.push_back(plugin.id);
   return ids;
@@ -211,13 +218,12 @@ void Registry::set_variables_of(const std::vector<Wanted>& plugins) const {
     else
       set([&] { return locate(choice.file, wanted.base); });
   }
-  for (const fs::path& file : all_files()) {
-    const std::vector<NotePlugin> offered = announced(file);
+  for (const auto& [file, offered] : offers()) {
     const auto is_named = [&](const NotePlugin& one) {
       return std::any_of(named.begin(), named.end(),
                          [&](const NotePlugin& name) { return name.kind == one.kind && name.id == one.id; });
     };
-    if (std::any_of(offered.begin(), offered.end(), is_named)) set([&] { return file; });
+    if (std::any_of(offered.begin(), offered.end(), is_named)) set([&, &path = file] { return path; });
   }
 }
 
@@ -249,8 +255,8 @@ Plugin Registry::find_by_name(int32_t kind, const std::string& name) {
   // The note of a library lists its plugins, and is read without loading it.
   std::vector<fs::path> offering;
   std::string wrong_kind;
-  for (const fs::path& file : all_files()) {
-    for (const NotePlugin& plugin : announced(file)) {
+  for (const auto& [file, plugins] : offers()) {
+    for (const NotePlugin& plugin : plugins) {
       const bool right_kind = plugin.kind == kind_name(kind);
       if (right_kind) known.push_back(plugin.id);
       if (plugin.id != name) continue;

@@ -5,9 +5,11 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "plugin/elf_note.hpp"
 #include "plugin/library.hpp"
 #include "plugin/linked.hpp"
 
@@ -60,6 +62,13 @@ class Registry {
   [[nodiscard]] std::vector<std::string> warnings() const;
 
  private:
+  // A file of the search folders, and the plugins in its note.
+  struct Offer {
+    std::filesystem::path file;
+    std::vector<NotePlugin> plugins;
+  };
+  // The search folders as they were at the first call: reading the notes of all files takes longer than the rest of a start.
+  [[nodiscard]] const std::vector<Offer>& offers() const;
   Plugin find_by_name(int32_t kind, const std::string& name);
   // The files <name>.so of the search folders.
   [[nodiscard]] std::vector<std::filesystem::path> files_named(const std::string& name) const;
@@ -70,6 +79,7 @@ class Registry {
   std::filesystem::path exe_folder_;
   std::vector<const ddh_module*> built_in_;
   std::vector<std::filesystem::path> folders_;
+  mutable std::optional<std::vector<Offer>> offers_;
   std::map<std::filesystem::path, Library> loaded_;
 };
 

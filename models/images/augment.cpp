@@ -9,7 +9,7 @@
 namespace images {
 namespace {
 
-constexpr double kMostShear = 0.99, kMostPixels = 32, kMostDegrees = 135, kMostBlend = 0.99;
+constexpr double kMostShear = 0.99, kMostShift = 32, kMostDegrees = 135, kMostBlend = 0.99;
 constexpr int kStrengths = 31, kMostBitsLost = 6;
 
 bool has_direction(Operation operation) {
@@ -31,9 +31,9 @@ Affine affine_of(const Augmentation& a) {
     case Operation::kShearY:
       return {.yx = a.strength * kMostShear};
     case Operation::kTranslateX:
-      return {.dx = -std::trunc(a.strength * kMostPixels)};
+      return {.dx = -std::trunc(a.strength * kMostShift)};
     case Operation::kTranslateY:
-      return {.dy = -std::trunc(a.strength * kMostPixels)};
+      return {.dy = -std::trunc(a.strength * kMostShift)};
     default:
       return {std::cos(angle), -std::sin(angle), 0, std::sin(angle), std::cos(angle), 0};
   }

@@ -203,8 +203,10 @@ class Fsdp final : public ddh::DataParallel {
     return std::make_unique<FsdpParams>(host, layout(), args(), param_settings());
   }
   std::unique_ptr<ddh::GradStore> gradients() override {
-    return std::make_unique<ddh::GradRing>(layout(), args(),
-                                           ddh::GradRingOptions{.replicas = replicas_, .memory = memory()});
+    return std::make_unique<ddh::GradRing>(
+        layout(), args(),
+        ddh::GradRingOptions{
+            .replicas = replicas_, .buffer_bytes = ddh::grad_buffer_bytes(options), .memory = memory()});
   }
   int32_t memory() const { return offloads_ ? DDH_MEM_PINNED : DDH_MEM_DEVICE; }
 

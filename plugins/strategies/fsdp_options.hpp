@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "ddh/sdk/options.hpp"
+#include "ddh/sdk/strategy_options.hpp"
 
 enum class Sharing { kAll, kNode, kNobody };
 enum class Prefetch { kPre, kPost, kNone };
@@ -79,6 +79,7 @@ inline constexpr ddh::Option kFsdpOptions[] = {
      .rules = R"("x-affects": "memory")",
      .description =
          "true: the segments of parameters, gradients and optimizer state live in pinned host memory and are updated "
-         "there. It saves device memory and costs a copy for each gather."}};
+         "there. It saves device memory and costs a copy for each gather."},
+    ddh::kGradBufferBytes};
 
 inline constexpr std::string_view kFsdpRules = R"("x-less-memory": "zero3_offload")";  // of the schema as a whole

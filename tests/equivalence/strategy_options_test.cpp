@@ -120,12 +120,19 @@ TEST_CASE("without overlap there is one gradient buffer less", "[options]") {
   CHECK(peak(with, "grad") - peak(without, "grad") == kLayer);
 }
 
-TEST_CASE("zero2 keeps two buffers of the largest bucket", "[options]") {
-  const Result result = run("zero2", 2, joined(kShared, {"strategy.reduce_bucket_bytes=1537"}));
-  // head + 2 layers, 2 layers, 1 layer: a ring of two for the largest; the tied gradients; the segments of both ranks.
+TEST_CASE("zero2 keeps two buffers of the largest bucket if they fit, and else what takes least", "[options]") {
+  const Options buckets_of = joined(kShared, {"strategy.reduce_bucket_bytes=1537"});
+  const auto grads = [](const Result& result) { return peak_bytes(result, 0, "grad") + peak_bytes(result, 1, "grad"); };
+  // head + 2 layers, 2 layers, 1 layer: a ring of two for the largest; the tied gradients, whose sum stays in place; the
+  // segments of both ranks.
   CHECK(buckets(1537) == std::vector<uint64_t>{kHead + 2 * kLayer, 2 * kLayer, kLayer, kEmbed});
-  CHECK(peak_bytes(result, 0, "grad") + peak_bytes(result, 1, "grad") ==
-        2 * (2 * (kHead + 2 * kLayer) + kEmbed) + kHead + kLayers * kLayer + kEmbed);
+  const Result two = run("zero2", 2, joined(buckets_of, {"strategy.grad_buffer_bytes=100000"}));
+  CHECK(grads(two) == 2 * (2 * (kHead + 2 * kLayer) + kEmbed) + kHead + kLayers * kLayer);
+  // The largest bucket keeps its full gradients.
+  const Result least = run("zero2", 2, buckets_of), full = run("zero1", 2, buckets_of);
+  CHECK(grads(least) < grads(full));
+  check_same_bits(two, least);
+  check_same_bits(two, full);
 }
 
 TEST_CASE("waiting for a publish at the end of the step changes neither the number of gathers nor the bits",

@@ -100,13 +100,13 @@ std::string Summary::text() const {
   out += "time, % of the loop\n";
   line(out, "  %-8s", "");
   for (const char* name : kSpanNames) line(out, "  %8s", name);
-  out += "\n";
+  out += '\n';
   for (size_t r = 0; r < ranks_.size(); ++r) {
     double total = 0;
     for (const double ms : ranks_[r].time_ms) total += ms;
     line(out, "  rank %-3zu", r);
     for (const double ms : ranks_[r].time_ms) line(out, "  %8.1f", total > 0 ? 100 * ms / total : 0.0);
-    out += "\n";
+    out += '\n';
   }
   return out + work_text();
 }

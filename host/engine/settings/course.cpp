@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -176,7 +177,7 @@ std::vector<PhaseSpec> run_phases(const RunConfig& config, const ddh_model_desc&
   if (!given.empty() && phases.empty())
     ddh::fail(DDH_INVALID_ARGUMENT, "train.phases trains nothing; add a phase with a train program");
   if (!phases.empty()) {
-    phases.front().updates_before = leading;
+    phases.front().updates_before = std::move(leading);
     return phases;
   }
   PhaseSpec all;
@@ -206,7 +207,7 @@ std::vector<std::string> take_out_programs_of_others(const RunConfig& config, co
                                   "train.optimizers=[\"optimizer\", \"optimizer_", program.name, "\"] trains it, too"));
   }
   if (rest.empty()) return {};
-  turns = rest;
+  turns = std::move(rest);
   return warnings;
 }
 

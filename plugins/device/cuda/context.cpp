@@ -202,7 +202,7 @@ void Context::run(ddh_stream* stream, ddh_stream_fn fn, void* arg, const ddh_acc
     }
   };
   driver_.check(driver_.cuLaunchHostFunc(stream_of(stream), call, job.get()), "cuLaunchHostFunc");
-  (void)job.release();
+  (void)job.release();  // NOLINT(bugprone-unused-return-value): `call` deletes it
 }
 
 void Context::fail_once(const ddh::Error& error) {
@@ -221,7 +221,7 @@ bool Context::is_own_block(const void* p) {
 // Libraries have memory of their own, such as LibTorch's caching allocator. The driver knows it too.
 bool Context::is_device_memory(const void* p) {
   if (is_own_block(p)) return true;
-  CUmemorytype type{};
+  CUmemorytype type = CU_MEMORYTYPE_HOST;
   const CUresult result = driver_.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address(p));
   if (result == CUDA_ERROR_INVALID_VALUE) return false;  // pageable memory of the host
   driver_.check(result, "cuPointerGetAttribute");

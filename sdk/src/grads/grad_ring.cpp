@@ -3,30 +3,39 @@
 // The ring of full-size gradient buffers.
 #include "ddh/sdk/grads/grad_ring.hpp"
 
+#include "ddh/sdk/grads/ring_choice.hpp"
+
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
 GradRing::GradRing(const ModelLayout& layout, const ddh_attach_args& args, GradRingOptions options)
     : layout_(&layout), args_(args), options_(options), spaces_(layout.spaces.size()) {
-  size_t ring_users = 0;
-  const bool keeps_micro_sums = args.grad_accum_steps > 1 && args.reduce_order == DDH_MICRO_FIRST;
+  choose_buffers();
+}
+
+void GradRing::choose_buffers() {
+  const bool keeps_micro_sums = args_.grad_accum_steps > 1 && args_.reduce_order == DDH_MICRO_FIRST;
+  std::vector<size_t> candidates;  // for the ring, the largest first
   for (size_t s = 0; s < spaces_.size(); ++s) {
-    const FlatSpace& space = layout.spaces[s];
-    if (!space.trained()) continue;
-    spaces_[s].has_own_buffer = space.shared || space.persistent || keeps_micro_sums;
-    if (spaces_[s].has_own_buffer) continue;
-    ring_numel_ = std::max(ring_numel_, space.numel);
-    ++ring_users;
+    const FlatSpace& space = layout_->spaces[s];
+    spaces_[s].has_own_buffer = space.trained() && (space.shared || space.persistent || keeps_micro_sums);
+    if (space.trained() && !spaces_[s].has_own_buffer) candidates.push_back(s);
   }
-  ring_size_ = std::min(ring_users, most_written_at_once() + (options.overlap ? 1 : 0));
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [&](size_t a, size_t b) { return layout_->spaces[a].numel > layout_->spaces[b].numel; });
+  const RingChoice choice = choose_ring(*layout_, candidates, args_.world_size, sums_in_place(), options_);
+  for (size_t i = 0; i < choice.n_own; ++i) spaces_[candidates[i]].has_own_buffer = true;
+  ring_numel_ = choice.n_own < candidates.size() ? layout_->spaces[candidates[choice.n_own]].numel : 0;
+  ring_size_ = choice.ring_size;
 }
 
 uint64_t GradRing::bytes() const {
   uint64_t bytes = ring_size_ * ring_numel_ * sizeof(float);
   for (size_t s = 0; s < spaces_.size(); ++s) {
     const FlatSpace& space = layout_->spaces[s];
-    if (space.trained())
-      bytes += space.grad_segment_bytes(args_.rank) + (spaces_[s].has_own_buffer ? space.grad_bytes() : 0);
+    if (!space.trained()) continue;
+    if (has_segment(s)) bytes += space.grad_segment_bytes(args_.rank);
+    if (spaces_[s].has_own_buffer) bytes += space.grad_bytes();
   }
   return bytes;
 }
@@ -44,8 +53,9 @@ void GradRing::materialize(const Host& host) {
     const FlatSpace& space = layout_->spaces[s];
     if (!space.trained()) continue;
     spaces_[s].ranges = space.segment_ranges(args_.rank);
-    spaces_[s].segment = Buffer(host, DDH_TAG_GRAD, space.grad_segment_bytes(args_.rank),
-                                str("gradient segment of ", space.name), DDH_ALLOC_ZERO, options_.memory);
+    if (has_segment(s))
+      spaces_[s].segment = Buffer(host, DDH_TAG_GRAD, space.grad_segment_bytes(args_.rank),
+                                  str("gradient segment of ", space.name), DDH_ALLOC_ZERO, options_.memory);
     if (spaces_[s].has_own_buffer) {
       buffers_.emplace_back(Exchange(host, args_.group, space.name, space.numel));
       spaces_[s].buffer = &buffers_.back();
@@ -82,8 +92,12 @@ void GradRing::reduce_all() {
   for (Held& held : buffers_) reduce(held);
 }
 
-const float* GradRing::segment(size_t space) const {
-  return spaces_[space].reductions > 0 ? spaces_[space].segment.f32() : nullptr;
+const float* GradRing::segment(size_t space) const { return spaces_[space].reductions > 0 ? sum_of(space) : nullptr; }
+
+float* GradRing::sum_of(size_t space) const {
+  const Space& s = spaces_[space];
+  if (has_segment(space)) return s.segment.f32();
+  return s.buffer->exchange.buffer() + layout_->spaces[space].cut.segment_offset[static_cast<size_t>(args_.rank)];
 }
 
 const float* GradRing::sum(size_t space) { return segment(space); }
@@ -100,25 +114,6 @@ void GradRing::free(size_t space) {
   s.buffer = nullptr;
 }
 
-size_t GradRing::most_written_at_once() const {
-  size_t most = 0;
-  for (const RunProgram& program : layout_->programs) {
-    std::vector<size_t> written(program.ops.size(), 0);  // per op
-    for (size_t s = 0; s < spaces_.size(); ++s) {
-      if (spaces_[s].has_own_buffer || !layout_->spaces[s].trained_in(program.program)) continue;
-      const auto writes_it = [&](const ddh_op& op) {
-        const std::vector<size_t>& uses = layout_->unit_uses[static_cast<size_t>(op.unit)];
-        return gives_gradients(op.phase, op.flags) && std::find(uses.begin(), uses.end(), s) != uses.end();
-      };
-      const auto first = std::find_if(program.ops.begin(), program.ops.end(), writes_it);
-      const auto last = std::find_if(program.ops.rbegin(), program.ops.rend(), writes_it).base();
-      for (auto op = first; op < last; ++op) ++written[static_cast<size_t>(op - program.ops.begin())];
-    }
-    if (!written.empty()) most = std::max(most, *std::max_element(written.begin(), written.end()));
-  }
-  return most;
-}
-
 GradRing::Held& GradRing::next_of_ring() {
   for (;;) {
     Held& held = *ring_[ring_next_++ % ring_.size()];
@@ -132,7 +127,7 @@ void GradRing::reduce(Held& held) {
   const FlatSpace& space = layout_->spaces[held.space];
   const uint32_t add = s.reductions > 0 ? DDH_REDUCE_ADD : 0, norm = held.is_last ? DDH_REDUCE_NORM : 0;
   if (options_.replicas.place.count == 1)
-    held.exchange.reduce(space, s.segment.f32(), s.ranges, add | norm);
+    held.exchange.reduce(space, has_segment(held.space) ? s.segment.f32() : nullptr, s.ranges, add | norm);
   else
     reduce_in_steps(held, s, space, add != 0);
   ++s.reductions;
@@ -142,16 +137,17 @@ void GradRing::reduce(Held& held) {
 
 void GradRing::reduce_in_steps(Held& held, Space& s, const FlatSpace& space, bool adds) {
   const bool is_first = options_.replicas.place.index == 0;
-  if (adds && replicas_share_blocks()) {
+  float* const sum = sum_of(held.space);
+  if ((adds && replicas_share_blocks()) || !has_segment(held.space)) {
     held.exchange.reduce(space, nullptr, s.ranges, 0);
     const float* const mine = held.exchange.buffer() + space.cut.segment_offset[static_cast<size_t>(args_.rank)];
-    sum_over_replicas(mine, s.segment.f32(), s.segment.f32(), space);
+    sum_over_replicas(mine, sum, adds ? sum : nullptr, space);
   } else {
-    held.exchange.reduce(space, s.segment.f32(), s.ranges, adds && is_first ? DDH_REDUCE_ADD : 0);
-    sum_over_replicas(s.segment.f32(), s.segment.f32(), nullptr, space);
+    held.exchange.reduce(space, sum, s.ranges, adds && is_first ? DDH_REDUCE_ADD : 0);
+    sum_over_replicas(sum, sum, nullptr, space);
   }
   if (!held.is_last || !is_first) return;  // each element counts once in the norm
-  call(host_->optim->add_gradient, host_->h, s.segment.f32(), s.ranges.data(), static_cast<uint32_t>(s.ranges.size()));
+  call(host_->optim->add_gradient, host_->h, sum, s.ranges.data(), static_cast<uint32_t>(s.ranges.size()));
 }
 
 void GradRing::sum_over_replicas(const float* send, float* recv, const float* initial, const FlatSpace& space) {

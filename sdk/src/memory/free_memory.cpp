@@ -50,7 +50,8 @@ void lower_by_groups(FreeMemory& free, const fs::path& root, const Version& vers
     const fs::path folder = root / version.folder / fs::path(group).relative_path();
     const auto most = number_in(folder / version.limit);
     const auto used = number_in(folder / version.used);
-    if (most && used) {
+    // What can be dropped is counted only if it matters: the file is long, and most groups have no limit.
+    if (most && used && *most - std::min(*most, *used) < free.bytes) {
       const fs::path counts = folder / "memory.stat";
       const uint64_t droppable = number_after(counts, version.inactive_file).value_or(0) +
                                  number_after(counts, version.active_file).value_or(0) +

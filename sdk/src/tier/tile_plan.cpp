@@ -46,17 +46,16 @@ void TilePlan::place_values() {
   }
 }
 
-// Data is counted in whole blocks, as tiles are. A frame that serves nothing, as with ratio 0, is not limited: the state that
-// stays is updated in tiles too.
+// A frame that serves nothing, as with ratio 0, is not limited: the state that stays is updated in tiles too.
 uint64_t TilePlan::most_frame_bytes() const {
   if (settings.memory_bytes) return static_cast<uint64_t>(*settings.memory_bytes);
   uint64_t values = 0, state = 0;
   for (const Space& s : spaces) {
-    if (values_away()) values += Tier::round_up(s.numel * ddh_dtype_bytes(s.dtype));
-    if (state_away()) state += s.arrays.size() * Tier::round_up(s.numel * sizeof(float));
+    if (values_away()) values += s.numel * ddh_dtype_bytes(s.dtype);
+    if (state_away()) state += s.arrays.size() * s.numel * sizeof(float);
   }
   const uint64_t served = values + static_cast<uint64_t>(settings.ratio * static_cast<double>(state));
-  return served == 0 ? UINT64_MAX : served + Tier::kAlignment;
+  return served == 0 ? UINT64_MAX : served;
 }
 
 // A tile of values, whose dtype may be smaller, is a multiple of Tier::kAlignment too.

@@ -166,7 +166,7 @@ std::optional<Memory::Block> Memory::take_out(void* p) {
   const std::lock_guard lock(mutex_);
   const auto it = blocks_.find(static_cast<const char*>(p));
   if (it == blocks_.end()) return std::nullopt;
-  const Block block = it->second;
+  Block block = it->second;
   add(block.tag, -static_cast<int64_t>(block.bytes), false, &block);
   blocks_.erase(it);
   return block;

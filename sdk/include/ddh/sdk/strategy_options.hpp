@@ -3,6 +3,7 @@
 // ddh/sdk/strategy_options.hpp: options that several strategies have.
 #pragma once
 
+#include "ddh/sdk/grads/grad_ring.hpp"
 #include "ddh/sdk/options.hpp"
 #include "ddh/sdk/params/layout.hpp"
 
@@ -46,6 +47,24 @@ inline constexpr Option kOverlapComm = {
         "true: a gradient buffer is reduced when it is needed again, so the ranks compute meanwhile instead of "
         "waiting for each other. false: it is reduced right after its backward, which saves one buffer, but every rank "
         "waits for the slowest."};
+inline constexpr Option kGradBufferBytes = {
+    .name = "grad_buffer_bytes",
+    .type = "integer|null",
+    .default_value = "null",
+    .rules = R"("minimum": 256, "x-unit": "bytes", "x-affects": "memory")",
+    .description =
+        "The most bytes of the buffers, reused by all units, that hold full gradients until they are reduced. If the "
+        "buffer that lets communication overlap does not fit, there is one buffer less, or the largest units keep "
+        "their full gradients, whichever takes less memory. null: 64 MiB, or what zero1's gradients take more than "
+        "this rank's segment if that is less."};
+inline constexpr Option kGradRing[] = {kOverlapComm, kGradBufferBytes};
+
+inline uint64_t grad_buffer_bytes(const SectionOptions& options) {
+  return static_cast<uint64_t>(options.i64_if_given(kGradBufferBytes.name).value_or(0));
+}
+inline GradRingOptions ring_options(const SectionOptions& options) {
+  return {.overlap = options.flag("overlap_comm"), .buffer_bytes = grad_buffer_bytes(options)};
+}
 
 // Read by PrefetchPolicy. Sizes are counted as 4 bytes for an element in every precision.
 inline constexpr Option kPrefetchOptions[] = {

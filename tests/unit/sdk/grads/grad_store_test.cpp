@@ -16,14 +16,20 @@ using Maker = std::function<std::unique_ptr<ddh::GradStore>(const StoreRank&)>;
 std::unique_ptr<ddh::GradStore> full(const StoreRank& rank) {
   return std::make_unique<ddh::FullGrads>(rank.layout, rank.args, 0U);
 }
+constexpr uint64_t kEnough = 1 << 20;  // bytes of a ring for this model
 std::unique_ptr<ddh::GradStore> ring(const StoreRank& rank) {
-  return std::make_unique<ddh::GradRing>(rank.layout, rank.args);
+  return std::make_unique<ddh::GradRing>(rank.layout, rank.args, ddh::GradRingOptions{.buffer_bytes = kEnough});
 }
 std::unique_ptr<ddh::GradStore> ring_without_overlap(const StoreRank& rank) {
-  return std::make_unique<ddh::GradRing>(rank.layout, rank.args, ddh::GradRingOptions{.overlap = false});
+  return std::make_unique<ddh::GradRing>(rank.layout, rank.args,
+                                         ddh::GradRingOptions{.overlap = false, .buffer_bytes = kEnough});
+}
+// With one rank each space has its own buffer, as a ring would save nothing.
+std::unique_ptr<ddh::GradStore> least_ring(const StoreRank& rank) {
+  return std::make_unique<ddh::GradRing>(rank.layout, rank.args);
 }
 const std::map<std::string, Maker> kStores = {
-    {"full", full}, {"ring", ring}, {"ring, one by one", ring_without_overlap}};
+    {"full", full}, {"ring", ring}, {"ring, one by one", ring_without_overlap}, {"least ring", least_ring}};
 
 // Differs by rank, micro-batch, space and element; sums are exact.
 float grad_of(int32_t rank, uint32_t micro_batch, size_t space, uint64_t element) {
@@ -166,6 +172,32 @@ TEST_CASE("without overlap the ring has one buffer less", "[grads]") {
     const uint64_t largest = rank.layout.spaces[rank.space_of(2)].grad_bytes();
     expect(with - without == largest, "the difference is ", with - without, ", the largest buffer ", largest);
   });
+}
+
+// Before, two buffers of the largest unit took more than zero1's gradients in models with one large unit.
+TEST_CASE("a ring takes at most what full gradients take, and a space too large for it has its own buffer", "[grads]") {
+  const int world = GENERATE(1, 2, 4, 8);
+  const auto micro_batches = GENERATE(1U, 3U);
+  const int64_t wide = GENERATE(1, 200, 20'000);  // elements; the tied space has 256, another one 64
+  StoreModel model;
+  model.shapes[2] = wide;
+  model.params[2].numel = static_cast<uint64_t>(wide);
+  const AttachArgs made(model.desc, world);
+  ddh_attach_args args = made.get();
+  args.grad_accum_steps = micro_batches;
+  INFO(world << " ranks, " << micro_batches << " micro-batches, " << wide << " elements");
+  uint64_t ring_bytes = 0, full_bytes = 0;
+  const ddh::ModelLayout layout(args);
+  for (args.rank = 0; args.rank < world; ++args.rank) {
+    ring_bytes += ddh::GradRing(layout, args).bytes();
+    full_bytes += ddh::FullGrads(layout, args, 0).bytes();
+  }
+  CHECK(ring_bytes <= full_bytes);
+  if (world == 8 && micro_batches == 1 && wide == 20'000) {
+    args.rank = 0;
+    // The wide space, the tied one, and the last one, for which alone a ring would save nothing.
+    CHECK(ddh::GradRing(layout, args).bytes() == (20'032 + 256 + 64) * sizeof(float));
+  }
 }
 
 TEST_CASE("a buffer of the ring has zeros in the padding of the space that gets it", "[grads]") {

@@ -4,7 +4,9 @@
 // use a ring of a few full-size buffers in turn. Only this rank's segment of the sums stays.
 //
 // Spaces that several units write have their own buffer: tied weights, small parameters of all units. With
-// accumulation in DDH_MICRO_FIRST order every space has its own buffer.
+// accumulation in DDH_MICRO_FIRST order every space has its own buffer. So have spaces that are so large that the ring
+// would take more than it saves. If a space is reduced once in a step, the sum stays in its own buffer, and it has no
+// other segment. So the ring never takes more memory than FullGrads.
 #pragma once
 
 #include <list>
@@ -27,6 +29,9 @@ struct GradRingOptions {
   // true: a buffer is summed when it is needed again, so peers have time to finish theirs. false: it is summed at once,
   // which saves one buffer.
   bool overlap = true;
+  // The ring gets the buffer for `overlap` if it takes at most this many bytes with it. 0: the smaller of 64 MiB and
+  // what FullGrads takes above this rank's segments.
+  uint64_t buffer_bytes = 0;
   // DDH_MEM_* of the segments. The host sums directly into pinned memory.
   int32_t memory = DDH_MEM_DEVICE;
 };
@@ -75,13 +80,19 @@ class GradRing final : public GradStore {
     bool has_own_buffer = false;
     Held* buffer = nullptr;         // its own buffer, or its last one in the ring
     std::vector<ddh_range> ranges;  // of this rank's segment
-    Buffer segment;
-    uint32_t reductions = 0;  // in this step
+    Buffer segment;                 // nothing if the sum stays in its own buffer
+    uint32_t reductions = 0;        // in this step
   };
 
-  // The largest number of ring spaces that are written at the same time. A space is written from the backward of its
-  // first unit to that of its last.
-  [[nodiscard]] size_t most_written_at_once() const;
+  // Decides which spaces have their own buffers, and the size of the ring. Equal on all ranks.
+  void choose_buffers();
+  // Whether a space with its own buffer needs no segment beside it.
+  [[nodiscard]] bool sums_in_place() const {
+    return options_.memory == DDH_MEM_DEVICE && reductions_per_step(args_) == 1;
+  }
+  [[nodiscard]] bool has_segment(size_t space) const { return !spaces_[space].has_own_buffer || !sums_in_place(); }
+  // This rank's segment of the sums.
+  [[nodiscard]] float* sum_of(size_t space) const;
 
   // The oldest buffer of the ring that is not being written.
   Held& next_of_ring();

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddh/sdk/grads/ring_choice.hpp"
+
+#include <map>
+
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+
+namespace {
+
+constexpr uint64_t kMostBytes = uint64_t{64} << 20;  // of the ring, unless buffer_bytes says otherwise
+
+// The backward ops of a program during which a space is written: from that of its first unit to that of its last.
+struct Written {
+  size_t first = 0, end = 0;
+};
+
+// Per program and candidate.
+std::vector<std::vector<Written>> written_in(const ModelLayout& layout, const std::vector<size_t>& candidates) {
+  std::vector<std::vector<Written>> out;
+  for (const RunProgram& program : layout.programs) {
+    std::vector<Written>& written = out.emplace_back(candidates.size());
+    std::vector<size_t> candidate_of(layout.spaces.size(), SIZE_MAX);
+    for (size_t i = 0; i < candidates.size(); ++i)
+      if (layout.spaces[candidates[i]].trained_in(program.program)) candidate_of[candidates[i]] = i;
+    for (size_t o = 0; o < program.ops.size(); ++o) {
+      const ddh_op& op = program.ops[o];
+      if (!gives_gradients(op.phase, op.flags)) continue;
+      for (const size_t space : layout.unit_uses[static_cast<size_t>(op.unit)]) {
+        if (candidate_of[space] == SIZE_MAX) continue;
+        Written& its = written[candidate_of[space]];
+        if (its.end == 0) its.first = o;
+        its.end = o + 1;
+      }
+    }
+  }
+  return out;
+}
+
+// The largest number of candidates from `first_in_ring` on that are written at the same time.
+size_t most_at_once(const std::vector<std::vector<Written>>& written, size_t first_in_ring) {
+  size_t most = 0;
+  for (const std::vector<Written>& program : written) {
+    std::map<size_t, int64_t> changes;  // op: spaces that begin there less those that end
+    for (size_t i = first_in_ring; i < program.size(); ++i) {
+      ++changes[program[i].first];
+      --changes[program[i].end];
+    }
+    int64_t now = 0;
+    for (const auto& [op, change] : changes) most = std::max(most, static_cast<size_t>(now += change));
+  }
+  return most;
+}
+
+}  // namespace
+
+RingChoice choose_ring(const ModelLayout& layout, const std::vector<size_t>& candidates, int32_t world_size,
+                       bool in_place, const GradRingOptions& options) {
+  const auto bytes_of = [&](size_t i) { return i < candidates.size() ? layout.spaces[candidates[i]].grad_bytes() : 0; };
+  const auto world = static_cast<uint64_t>(world_size);
+  uint64_t all = 0;
+  for (size_t i = 0; i < candidates.size(); ++i) all += bytes_of(i);
+  const uint64_t most_bytes = options.buffer_bytes > 0 ? options.buffer_bytes : std::min(kMostBytes, all - all / world);
+  const uint64_t full_bytes = world * all + (in_place ? 0 : all);  // FullGrads, all ranks
+  const auto written = written_in(layout, candidates);
+
+  RingChoice best;
+  uint64_t least = UINT64_MAX, own = 0;  // bytes of all ranks; of the own buffers of a rank
+  for (size_t n_own = 0; n_own <= candidates.size(); own += bytes_of(n_own++)) {
+    if (n_own > 0 && bytes_of(n_own) == bytes_of(n_own - 1)) continue;  // equal spaces go together
+    const size_t at_once = most_at_once(written, n_own);
+    const size_t overlapped = std::min(candidates.size() - n_own, at_once + (options.overlap ? 1 : 0));
+    const auto bytes_with = [&](size_t ring_size) {
+      return world * (own + ring_size * bytes_of(n_own)) + all - (in_place ? own : 0);
+    };
+    if (bytes_with(at_once) >= least) continue;
+    least = bytes_with(at_once);
+    const bool overlaps = overlapped * bytes_of(n_own) <= most_bytes;
+    if (n_own == 0 && overlaps) return {0, overlapped};
+    best = {n_own, overlaps && bytes_with(overlapped) <= full_bytes ? overlapped : at_once};
+  }
+  return best;
+}
+
+}  // namespace DDH_HIDDEN
+}  // namespace ddh
