@@ -62,9 +62,11 @@ void append_row(std::string& out, const std::vector<std::string>& cells) {
 }
 
 std::string title(const MemoryPlan& plan, bool has_sizes) {
-  return ddh::str(has_sizes ? "sizes of the model on " : ddh::str(plan.model, ": ", plan.n_params, " parameters on "),
-                  counted(plan.world_size, "rank"),
-                  "; MB of the largest rank, and of all ranks with shared pages counted once\n");
+  return ddh::str(
+      has_sizes ? "sizes of the model on " : ddh::str(plan.model, ": ", plan.n_params, " parameters on "),
+      counted(plan.world_size, "rank"),
+      "; MB of the largest rank, of all ranks with shared pages counted once, and sent by the largest in a step",
+      plan.has_nodes ? " (in all, and to other nodes)\n" : "\n");
 }
 
 std::string table(const std::vector<Planned>& all, std::optional<uint64_t> memory) {
@@ -92,6 +94,8 @@ std::string table(const std::vector<Planned>& all, std::optional<uint64_t> memor
     if (plan.device_has_memory) add("host", megabytes(sum(rank.in(MemoryKind::kHost, true))));
     const std::optional<uint64_t> unique = plan.unique_of_all();
     add("all ranks", unique ? megabytes(*unique) : "-");
+    add("sent", rank.sent ? megabytes(*rank.sent) : "-");
+    if (plan.has_nodes) add("to nodes", rank.sent_between_nodes ? megabytes(*rank.sent_between_nodes) : "-");
     if (memory) add("fits", fit_text(bytes_to_fit(plan, rank), *memory));
     if (out.empty()) {
       out = title(plan, has_sizes);
@@ -115,6 +119,8 @@ std::string notes(const std::vector<Planned>& all) {
   if (any([](const MemoryPlan& plan) { return !plan.knows_comm; }))
     out += "comm: the transport does not say what it takes\n";
   if (any([](const MemoryPlan& plan) { return !plan.knows_act; })) out += "act: the model has no estimate\n";
+  if (any([](const MemoryPlan& plan) { return !plan.largest().sent; }))
+    out += "sent: the strategy does not say what it sends\n";
   if (any([](const MemoryPlan& plan) { return !plan.unique_of_all(); }))
     out += ddh::str("of more than ", kMostPlannedRanks, " ranks the first and the last are planned\n");
   return out + "not counted: temporary tensors, data sets, and the libraries of a process\n";
@@ -128,6 +134,11 @@ nlohmann::ordered_json json_of(const RankMemory& rank, bool device_has_memory) {
   out["shared"] = rank.shared;
   if (device_has_memory) out["host"] = sum(rank.in(MemoryKind::kHost, true));
   out["file"] = rank.file;
+  const auto or_null = [](const std::optional<uint64_t>& known) {
+    return known ? nlohmann::ordered_json(*known) : nlohmann::ordered_json();
+  };
+  out["sent"] = or_null(rank.sent);
+  out["sent_between_nodes"] = or_null(rank.sent_between_nodes);
   return out;
 }
 

@@ -130,13 +130,13 @@ std::vector<fs::path> Registry::name_folders() const {
 
 const std::vector<Registry::Offer>& Registry::offers() const {
   if (offers_) return *offers_;
-  std::vector<Offer>& offers = offers_.emplace();
+  std::vector<Offer> offers;
   std::set<fs::path> seen;
   for (const fs::path& folder : folders_)
     for (const fs::path& file : libraries_in(folder))
       if (std::error_code ec; seen.insert(fs::weakly_canonical(file, ec)).second)
         offers.push_back({file, announced(file)});
-  return offers;
+  return offers_.emplace(std::move(offers));
 }
 
 std::vector<fs::path> Registry::all_files() const {

@@ -67,7 +67,7 @@ class Registry {
     std::filesystem::path file;
     std::vector<NotePlugin> plugins;
   };
-  // The search folders as they were at the first call: reading the notes of all files takes longer than the rest of a start.
+  // The search folders as they were at the first call.
   [[nodiscard]] const std::vector<Offer>& offers() const;
   Plugin find_by_name(int32_t kind, const std::string& name);
   // The files <name>.so of the search folders.

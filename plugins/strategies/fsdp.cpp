@@ -9,8 +9,8 @@
 //   no_shard       S = 1    everything on every rank: ddp
 // Bytes per rank            16 P/S with AdamW, and in flight: the gathered parameters of the wrapped units and of the
 //                           prefetched ones (shard_grad_op: all parameters between forward and backward; with shared pages
-//                           only the other ranks' (S-1)/S); two gradient buffers of the largest unit, as in zero2; full
-//                           gradients of tied parameters
+//                           only the other ranks' (S-1)/S); gradients in flight and full gradients of tied parameters,
+//                           as in zero2
 // No shared pages,          the gathered parameters take 4 T at all times and 4 L n in flight. T: tied parameters; n: the most
 // or cpu_offload            other flat spaces that are open at once; L: the largest of them
 // Sent per rank and step    in the shard group as zero3, (2 A + R) (S-1)/S 4 P (shard_grad_op: A + R); among M = N/S
@@ -38,7 +38,7 @@ struct ParamSettings {
   bool reshards_after_forward = true;
   bool offloads = false;               // segments are in pinned memory
   ddh_group* reshard_group = nullptr;  // parameters stay sharded in it after forward, on transports that copy
-  ddh::Replica reshard_place;          // in that group
+  ddh::GroupRanks reshard_ranks;       // of that group
 };
 
 // Decides which spaces are gathered together, and when.
@@ -62,7 +62,7 @@ class FsdpParams final : public ddh::GatheredStore {
   std::unique_ptr<ddh::ViewSource> make_source() const override {
     if (settings_.offloads) return std::make_unique<ddh::PinnedParams>(host_, layout_, args_.group, args_.rank);
     if (settings_.reshard_group == nullptr) return nullptr;
-    return std::make_unique<ddh::RegroupedParams>(host_, layout_, settings_.reshard_group, settings_.reshard_place);
+    return std::make_unique<ddh::RegroupedParams>(host_, layout_, settings_.reshard_group, settings_.reshard_ranks);
   }
   uint64_t source_calls(const Gathered& dry) const override {
     return settings_.offloads ? dry.params.opens() : static_cast<ddh::RegroupedParams&>(*dry.source).publishes();
@@ -184,6 +184,7 @@ class Fsdp final : public ddh::DataParallel {
     if (size == world.world_size) return out;
     const int32_t replicas = world.world_size / size;
     replicas_.place = {rank / size, replicas};
+    replicas_.ranks = ddh::GroupRanks::strided(rank % size, size, replicas, rank / size, world.ranks_per_node);
     replicas_.group = size == 1 ? world.group : make_group("fsdp replicas", rank % size, size, replicas);
     out.group = make_group("fsdp shard", rank / size * size, 1, size);
     out.rank = rank % size;
@@ -261,7 +262,7 @@ class Fsdp final : public ddh::DataParallel {
     const bool moves = (host.window->caps(host.h, args().group) & DDH_COMM_SHARED_VIEW) == 0;
     if (k == 1 || k == size || !moves) return;
     out.reshard_group = make_group("fsdp reshard", world_rank_ / k * k, 1, k);
-    out.reshard_place = {args().rank % k, k};
+    out.reshard_ranks = ddh::GroupRanks::strided(world_rank_ / k * k, 1, k, args().rank % k, args().ranks_per_node);
   }
 
   int32_t shard_size(const ddh_attach_args& world) const {

@@ -4,8 +4,8 @@
 //
 //                      bytes on each of N ranks (terms: ddh/sdk/data_parallel.hpp)
 // Parameters           4 P; once per machine if ranks share pages
-// Gradients            4 P/N; in flight two buffers of the largest bucket, and all gradients of tied parameters;
-//                      with accumulation in micro_first order 4 P; never more than zero1 (ddh/sdk/grads/grad_ring.hpp)
+// Gradients            4 P/N; in flight two buffers of the largest bucket, or less (ddh/sdk/grads/grad_ring.hpp), and all
+//                      gradients of tied parameters; with accumulation in micro_first order 4 P
 // Optimizer state      8 P/N; on a tier with offload_optimizer.device, where only the frames are in memory
 // Sent in a step       (R + 1) (N-1)/N 4 P: R reduce-scatters and an all-gather
 // Collective calls     R reductions and one publish for each bucket
@@ -36,7 +36,7 @@ class Zero2 final : public ddh::DataParallel {
 };
 
 constexpr auto kOptions =
-    ddh::joined({ddh::kReduceBucket, ddh::kOverlapPublish}, ddh::kGradRing, ddh::kOffloadOptimizer);
+    ddh::joined({ddh::kReduceBucket, ddh::kOverlapPublish}, ddh::kGradRingOptions, ddh::kOffloadOptimizer);
 constexpr std::string_view kMore = R"("x-less-memory": "zero3")";
 constexpr uint64_t kCaps = ddh::DataParallel::kCaps | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD | DDH_CAP_OFFLOADS;
 

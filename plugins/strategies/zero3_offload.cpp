@@ -64,9 +64,9 @@ class Zero3Offload final : public ddh::DataParallel {
   ddh::OffloadedState* away_ = nullptr;  // of the optimizer's store; nullptr: the parameters stay on the device
 };
 
-constexpr auto kOptions =
-    ddh::with_default(ddh::joined(ddh::kPrefetchOptions, ddh::kGradRing, ddh::kOffloadOptimizer, ddh::kOffloadParam),
-                      "offload_optimizer.device", R"("cpu")");
+constexpr auto kOptions = ddh::with_default(
+    ddh::joined(ddh::kPrefetchOptions, ddh::kGradRingOptions, ddh::kOffloadOptimizer, ddh::kOffloadParam),
+    "offload_optimizer.device", R"("cpu")");
 constexpr uint64_t kCaps =
     ddh::DataParallel::kCaps | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD | DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS;
 

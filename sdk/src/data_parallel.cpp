@@ -7,6 +7,7 @@ inline namespace v1 DDH_HIDDEN {
 void DataParallel::attach(const ddh_attach_args& args) {
   args_ = sharing(args);
   layout_ = ModelLayout(args_, whole_params(host, *args.model), grouping());
+  layout_.ranks = GroupRanks::strided(args.rank - args_.rank, 1, args_.world_size, args_.rank, args.ranks_per_node);
   views_ = UnitViews(*args.model, layout_);
   optim_ = optimizer();
   params_ = parameters();
@@ -24,6 +25,10 @@ void DataParallel::plan(ddh_plan& out) {
   out.shared_bytes = params_->shared_bytes();
   out.pinned_bytes = params_->pinned_bytes() + grads_->pinned_bytes() + optim_->pinned_bytes();
   out.publish_calls = params_->publish_calls();
+  SentBytes sent = params_->sent_bytes();
+  sent += grads_->sent_bytes();
+  out.sent_bytes = sent.all;
+  out.sent_between_nodes_bytes = sent.between_nodes;
 }
 
 void DataParallel::materialize() {

@@ -40,6 +40,7 @@ const void* Strategy::interface(std::string_view id) const {
       [](ddh_inst* i, ddh_plan* out, ddh_err* err) noexcept {
         return guard(err, [&] {
           ddh_plan mine{};
+          mine.sent_bytes = mine.sent_between_nodes_bytes = DDH_PLAN_UNKNOWN;
           self_as<Strategy>(i).plan(mine);
           copy_out(mine, *out);
         });

@@ -151,3 +151,23 @@ TEST_CASE("weights with NaN or infinity are refused where they are loaded, by na
     CHECK_THAT(end.err, Catch::Contains("the weights of train.init_from (--weights) are not finite: parameter '"));
   }
 }
+
+// Before, the tables left out half of a process: what plugins allocate themselves, and libraries.
+TEST_CASE("the tables at the end count all of the process", "[cli]") {
+  const std::string comm = GENERATE("shm", "loop");  // processes, and threads of one
+  const TempFolder folder;
+  const Said said = call_ddhost(toy(folder, {"--comm", comm, "model.hidden=2000"}));
+  INFO(said.err);
+  REQUIRE(said.code == 0);
+  CHECK_THAT(said.out, Catch::Contains("\n  libraries  ") && Catch::Contains("\n  PSS  "));
+  const RunRecord record = read_run(folder.path() / "run");
+  CHECK(record.summary.at("ranks").size() == 2);
+  for (const nlohmann::json& rank : record.summary.at("ranks")) {
+    const nlohmann::json& bytes = rank.at("process_bytes");
+    INFO(bytes.dump());
+    const auto of = [&](const char* name) { return bytes.at(name).get<double>(); };
+    CHECK(of("tags") > 600'000);  // more than 66,213 parameters, gradients and half of the two moments
+    CHECK(of("libraries") > 100'000);
+    CHECK(of("tags") + of("libraries") + of("rest") == of("pss"));
+  }
+}

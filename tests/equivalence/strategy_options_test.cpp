@@ -128,11 +128,29 @@ TEST_CASE("zero2 keeps two buffers of the largest bucket if they fit, and else w
   CHECK(buckets(1537) == std::vector<uint64_t>{kHead + 2 * kLayer, 2 * kLayer, kLayer, kEmbed});
   const Result two = run("zero2", 2, joined(buckets_of, {"strategy.grad_buffer_bytes=100000"}));
   CHECK(grads(two) == 2 * (2 * (kHead + 2 * kLayer) + kEmbed) + kHead + kLayers * kLayer);
-  // The largest bucket keeps its full gradients.
+  // One buffer less.
   const Result least = run("zero2", 2, buckets_of), full = run("zero1", 2, buckets_of);
+  CHECK(grads(least) == 2 * (kHead + 2 * kLayer + kEmbed) + kHead + kLayers * kLayer);
   CHECK(grads(least) < grads(full));
   check_same_bits(two, least);
   check_same_bits(two, full);
+}
+
+TEST_CASE("a unit that is much larger than the others keeps its full gradients beside the ring", "[options]") {
+  const int world = GENERATE(2, 3);
+  const Options options = joined(kShared, {"model.layers=20", "model.vocab=2000"});
+  constexpr uint64_t kLargeHead = 32 * kGrid, kLargeEmbed = 157 * kGrid;  // the bias of 2000, and 2000 x 5
+  const Result reference = run("ddp", world, options);
+  for (const auto& strategy : {"zero2", "zero3", "fsdp"}) {
+    const Result result =
+        run(strategy, world, joined(options, {"strategy.grad_buffer_bytes=" + std::to_string(2 * kLayer)}));
+    check_same_bits(reference, result);
+    check_plan_and_counts(result);
+    uint64_t grads = 0;
+    for (int rank = 0; rank < world; ++rank) grads += peak_bytes(result, static_cast<size_t>(rank), "grad");
+    const uint64_t own = kLargeHead + kLargeEmbed, segments = 20 * kLayer;
+    CHECK(grads == static_cast<uint64_t>(world) * (own + 2 * kLayer) + segments);
+  }
 }
 
 TEST_CASE("waiting for a publish at the end of the step changes neither the number of gathers nor the bits",

@@ -38,6 +38,7 @@ class Planner : RankSetup {
     out.strategy = plan_.strategy.id();
     out.model = model_desc_->name;
     out.world_size = seat_.world_size;
+    out.has_nodes = plan_.ranks_per_node > 0;
     out.device_has_memory = !services_.device->is_host_memory();
     for (uint32_t p = 0; p < model_desc_->n_params; ++p) out.n_params += model_desc_->params[p]->numel;
     const std::optional<uint64_t> activations = activation_bytes();
@@ -116,7 +117,7 @@ class Planner : RankSetup {
     const bool shares = main.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE) != nullptr;
     services_.comm =
         std::make_unique<Comm>(world_->inst(), &PlannedWorld::table(), shares ? &PlannedWorld::shared_table() : nullptr,
-                               services_.clock, main.caller());
+                               services_.clock, main.caller(), plan_.ranks_per_node);
     make_windows();
   }
 
@@ -239,6 +240,8 @@ RankMemory rank_memory(const ddh_plan& plan, int rank, uint64_t host_comm, uint6
   out.shared = plan.shared_bytes;
   out.pinned = plan.pinned_bytes;
   out.file = plan.file_bytes;
+  if (plan.sent_bytes != DDH_PLAN_UNKNOWN) out.sent = plan.sent_bytes;
+  if (plan.sent_between_nodes_bytes != DDH_PLAN_UNKNOWN) out.sent_between_nodes = plan.sent_between_nodes_bytes;
   return out;
 }
 

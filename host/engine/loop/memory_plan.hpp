@@ -36,6 +36,8 @@ struct RankMemory {
   uint64_t pinned = 0;     // of param, grad and optim: the host's memory, where the device has its own
   uint64_t host_comm = 0;  // of comm: the same
   uint64_t file = 0;       // in files
+  // In a step, to other ranks and of these to ranks on other nodes; nullopt: the strategy does not say.
+  std::optional<uint64_t> sent, sent_between_nodes;
   [[nodiscard]] uint64_t total() const { return param + grad + optim + comm + act; }
   // Shared pages are counted once on a machine.
   [[nodiscard]] uint64_t unique() const { return total() - shared; }
@@ -53,6 +55,7 @@ struct MemoryPlan {
   std::string strategy, model;
   int world_size = 1;
   bool device_has_memory = false;  // of its own
+  bool has_nodes = false;          // ranks are on several nodes
   bool knows_comm = true;          // the transport says what it takes
   bool knows_act = true;           // the model estimates its activations
   uint64_t n_params = 0;           // elements

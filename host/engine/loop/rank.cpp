@@ -91,7 +91,7 @@ class Rank : RankSetup {
     const Instance& main = two ? host_comm_ : comm_;
     const auto* shared = main.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE);
     services_.comm = std::make_unique<Comm>(main.get(), two ? host_comm_table_ : comm_table_, shared, services_.clock,
-                                            main.caller());
+                                            main.caller(), plan_.ranks_per_node);
     if (two) services_.comm->use_device(comm_.get(), *comm_table_, comm_.caller());
     make_windows();
     check_same_everywhere(plan_.fingerprints, *services_.comm);

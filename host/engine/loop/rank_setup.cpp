@@ -149,6 +149,7 @@ void RankSetup::make_strategy(uint32_t flags) {
                              flags};
   strategy_.call(PluginCall::kAttach, strategy_table_->attach, &args);
   memory_plan_.struct_size = sizeof memory_plan_;
+  memory_plan_.sent_bytes = memory_plan_.sent_between_nodes_bytes = DDH_PLAN_UNKNOWN;
   const Memory::Usage before = services_.memory.usage();
   strategy_.call(PluginCall::kPlan, strategy_table_->plan, &memory_plan_);
   if (config().get<bool>("run.check_plugins") && services_.memory.usage() != before)

@@ -2,13 +2,31 @@
 #include "engine/record/summary.hpp"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace ddhost {
 namespace {
+
+// Lines such as "Pss_File:   171 kB", after one with the addresses. The system visits each page for them, which takes
+// milliseconds per gigabyte.
+ProcessMemory process_memory() {
+  ProcessMemory out;
+  out.pid = getpid();
+  std::ifstream in("/proc/self/smaps_rollup");
+  in.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  std::string name, unit;
+  for (uint64_t kib = 0; in >> name >> kib >> unit;) {
+    if (name == "Pss:") out.pss_bytes = kib * 1024;
+    if (name == "Pss_File:") out.file_bytes = kib * 1024;
+  }
+  return out;
+}
 
 RankSummary own_summary(RankServices& services, const ddh_plan& plan) {
   RankSummary mine;
@@ -18,6 +36,8 @@ RankSummary own_summary(RankServices& services, const ddh_plan& plan) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   mine.peak_rss_bytes = static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+  mine.process = process_memory();
+  mine.device_has_memory = !services.device->is_host_memory();
   return mine;
 }
 
@@ -56,6 +76,43 @@ uint64_t Summary::unique_bytes(size_t tag) const {
   uint64_t bytes = 0;
   for (const RankSummary& r : ranks_) bytes += r.memory[tag].unique_peak_bytes;
   return bytes;
+}
+
+// Ranks that are threads of one process share what is not tagged evenly. Pages that were never touched are in no process, so
+// tags may have more bytes than there are.
+Summary::Split Summary::split_of(const RankSummary& rank) const {
+  const auto n_threads = static_cast<uint64_t>(std::count_if(
+      ranks_.begin(), ranks_.end(), [&](const RankSummary& r) { return r.process.pid == rank.process.pid; }));
+  Split out;
+  for (const TagUsage& tag : rank.memory) out.tags += rank.device_has_memory ? 0 : tag.unique_now_bytes;
+  out.pss = rank.process.pss_bytes / n_threads;
+  out.libraries = rank.process.file_bytes / n_threads;
+  out.tags = std::min(out.tags, out.pss - out.libraries);
+  out.rest = out.pss - out.tags - out.libraries;
+  return out;
+}
+
+std::string Summary::process_text() const {
+  if (ranks_.front().process.pss_bytes == 0) return "";
+  std::string out = "memory of the processes now, bytes (PSS: a page that n processes share counts as 1/n)\n";
+  const auto row = [&](const char* name, uint64_t Split::*part) {
+    line(out, "  %-9s", name);
+    uint64_t all = 0;
+    for (const RankSummary& r : ranks_) {
+      const uint64_t bytes = split_of(r).*part;
+      all += bytes;
+      line(out, "  %15llu", static_cast<unsigned long long>(bytes));
+    }
+    line(out, "  %15llu\n", static_cast<unsigned long long>(all));
+  };
+  line(out, "  %-9s", "");
+  for (size_t r = 0; r < ranks_.size(); ++r) line(out, "  %15s", ("rank " + std::to_string(r)).c_str());
+  line(out, "  %15s\n", "all");
+  if (!ranks_.front().device_has_memory) row("tags", &Split::tags);
+  row("libraries", &Split::libraries);
+  row("rest", &Split::rest);
+  row("PSS", &Split::pss);
+  return out + "  rest: data sets and caches that plugins allocate themselves, stacks, and the program's own\n";
 }
 
 void Summary::set_work(std::vector<ProgramWork> work, RankPeak peak) {
@@ -97,6 +154,7 @@ std::string Summary::text() const {
     }
     line(out, "  %15llu\n", static_cast<unsigned long long>(unique_bytes(tag)));
   }
+  out += process_text();
   out += "time, % of the loop\n";
   line(out, "  %-8s", "");
   for (const char* name : kSpanNames) line(out, "  %8s", name);
@@ -124,15 +182,21 @@ std::string Summary::json(const RankServices& services, int64_t last_step, doubl
                                 {"unique_peak", r.memory[tag].unique_peak_bytes}};
     }
     for (size_t kind = 0; kind < kSpanKinds; ++kind) time[kSpanNames[kind]] = r.time_ms[kind];
-    out["ranks"].push_back({{"memory_bytes", memory},
-                            {"plan_bytes", bytes_of(r.plan)},
-                            {"time_ms", time},
-                            {"peak_rss_bytes", r.peak_rss_bytes}});
+    const Split split = split_of(r);
+    out["ranks"].push_back(
+        {{"memory_bytes", memory},
+         {"plan_bytes", bytes_of(r.plan)},
+         {"time_ms", time},
+         {"peak_rss_bytes", r.peak_rss_bytes},
+         {"process_bytes",
+          {{"tags", split.tags}, {"libraries", split.libraries}, {"rest", split.rest}, {"pss", split.pss}}}});
   }
   for (size_t tag = 0; tag < kTagCount; ++tag) out["unique_peak_bytes"][kTagNames[tag]] = unique_bytes(tag);
   const ddh_plan& plan = ranks_.front().plan;
   out["plan_bytes"] = bytes_of(plan);  // of rank 0, like the counters
   out["plan_calls"] = {{"reduce", plan.reduce_calls}, {"publish", plan.publish_calls}};
+  if (plan.sent_bytes != DDH_PLAN_UNKNOWN)
+    out["plan_sent_bytes"] = {{"all", plan.sent_bytes}, {"between_nodes", plan.sent_between_nodes_bytes}};
   for (const ProgramWork& work : work_) {
     nlohmann::ordered_json estimate = {{"program", work.program},
                                        {"micro_batch", work.estimate.n_samples},

@@ -14,12 +14,21 @@
 
 namespace ddhost {
 
+// What the system counts for a process. PSS: a page that n processes map counts as 1/n of a page.
+struct ProcessMemory {
+  int64_t pid = 0;          // ranks that are threads of one process have the same
+  uint64_t pss_bytes = 0;   // 0: not known (Linux before 4.14, or no /proc)
+  uint64_t file_bytes = 0;  // of these: pages of files, which are those of the program and of libraries
+};
+
 // One rank's facts, exchanged as bytes.
 struct RankSummary {
   ddh_plan plan{};
   std::array<TagUsage, kTagCount> memory{};
   std::array<double, kSpanKinds> time_ms{};
   uint64_t peak_rss_bytes = 0;
+  ProcessMemory process;
+  bool device_has_memory = false;  // of its own, which is no part of the process
 };
 
 // The model's estimate of a program's cost.
@@ -70,6 +79,12 @@ class Summary {
   }
   // Model FLOPs utilization: the part of the peak that the model's operations take.
   [[nodiscard]] double mfu(const ProgramWork& work) const { return flops_per_s_of_a_rank(work) / peak_.flops_per_s; }
+  // Where the memory of a rank's process is, now.
+  struct Split {
+    uint64_t tags = 0, libraries = 0, rest = 0, pss = 0;
+  };
+  [[nodiscard]] Split split_of(const RankSummary& rank) const;
+  [[nodiscard]] std::string process_text() const;
   [[nodiscard]] std::string work_text() const;
   std::vector<RankSummary> ranks_;
   std::map<std::string, uint64_t> counters_;  // rank 0's

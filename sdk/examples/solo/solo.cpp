@@ -25,6 +25,7 @@ class Solo final : public ddh::Strategy {
       out.grad_bytes += space.grad_bytes();
       out.optim_bytes += ddh::OptimState::bytes(host, space, space.numel);
     }
+    out.sent_bytes = out.sent_between_nodes_bytes = 0;
   }
 
   void materialize() override {

@@ -21,6 +21,16 @@ uint64_t FullGrads::bytes() const {
   return bytes;
 }
 
+SentBytes FullGrads::sent_bytes() const {
+  SentBytes sent;
+  for (const FlatSpace& space : layout_->spaces) {
+    if (!space.trained_in(layout_->first_program())) continue;
+    sent += reductions_per_step(args_) * layout_->sent_grads(space);
+    if (to_all_ != 0) sent += layout_->ranks.to_each(space.grad_segment_bytes(args_.rank));
+  }
+  return sent;
+}
+
 void FullGrads::materialize(const Host& host) {
   for (size_t i = 0; i < spaces_.size(); ++i) {
     const FlatSpace& space = layout_->spaces[i];

@@ -23,10 +23,11 @@ void GradRing::choose_buffers() {
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [&](size_t a, size_t b) { return layout_->spaces[a].numel > layout_->spaces[b].numel; });
-  const RingChoice choice = choose_ring(*layout_, candidates, args_.world_size, sums_in_place(), options_);
+  const RingChoice choice = choose_ring(*layout_, candidates, args_, sums_in_place(), options_);
   for (size_t i = 0; i < choice.n_own; ++i) spaces_[candidates[i]].has_own_buffer = true;
   ring_numel_ = choice.n_own < candidates.size() ? layout_->spaces[candidates[choice.n_own]].numel : 0;
   ring_size_ = choice.ring_size;
+  overlaps_ = choice.overlaps;
 }
 
 uint64_t GradRing::bytes() const {
@@ -47,8 +48,22 @@ uint64_t GradRing::pinned_bytes() const {
   return bytes;
 }
 
+SentBytes GradRing::sent_bytes() const {
+  SentBytes sent;
+  for (const FlatSpace& space : layout_->spaces) {
+    if (!space.trained_in(layout_->first_program())) continue;
+    SentBytes once = layout_->sent_grads(space);
+    once += options_.replicas.ranks.all_reduce(space.segment_numel(args_.rank), sizeof(float));
+    sent += reductions_per_step(args_) * once;
+  }
+  return sent;
+}
+
 void GradRing::materialize(const Host& host) {
   host_ = &host;
+  if (options_.overlap && !overlaps_ && args_.rank == 0)
+    host.log(DDH_LOG_INFO, "gradients are reduced one unit after the other: a second buffer of ",
+             ring_numel_ * sizeof(float), " bytes is above the limit (grad_buffer_bytes)");
   for (size_t s = 0; s < spaces_.size(); ++s) {
     const FlatSpace& space = layout_->spaces[s];
     if (!space.trained()) continue;

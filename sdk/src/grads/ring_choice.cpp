@@ -8,8 +8,6 @@ inline namespace v1 DDH_HIDDEN {
 
 namespace {
 
-constexpr uint64_t kMostBytes = uint64_t{64} << 20;  // of the ring, unless buffer_bytes says otherwise
-
 // The backward ops of a program during which a space is written: from that of its first unit to that of its last.
 struct Written {
   size_t first = 0, end = 0;
@@ -54,14 +52,14 @@ size_t most_at_once(const std::vector<std::vector<Written>>& written, size_t fir
 
 }  // namespace
 
-RingChoice choose_ring(const ModelLayout& layout, const std::vector<size_t>& candidates, int32_t world_size,
+RingChoice choose_ring(const ModelLayout& layout, const std::vector<size_t>& candidates, const ddh_attach_args& args,
                        bool in_place, const GradRingOptions& options) {
   const auto bytes_of = [&](size_t i) { return i < candidates.size() ? layout.spaces[candidates[i]].grad_bytes() : 0; };
-  const auto world = static_cast<uint64_t>(world_size);
+  const auto world = static_cast<uint64_t>(args.world_size);
   uint64_t all = 0;
   for (size_t i = 0; i < candidates.size(); ++i) all += bytes_of(i);
-  const uint64_t most_bytes = options.buffer_bytes > 0 ? options.buffer_bytes : std::min(kMostBytes, all - all / world);
-  const uint64_t full_bytes = world * all + (in_place ? 0 : all);  // FullGrads, all ranks
+  const uint64_t full_bytes = world * all + (reductions_per_step(args) > 1 ? all : 0);  // FullGrads, all ranks
+  const uint64_t most_bytes = options.buffer_bytes > 0 ? options.buffer_bytes : (full_bytes - all) / world;
   const auto written = written_in(layout, candidates);
 
   RingChoice best;
@@ -75,9 +73,10 @@ RingChoice choose_ring(const ModelLayout& layout, const std::vector<size_t>& can
     };
     if (bytes_with(at_once) >= least) continue;
     least = bytes_with(at_once);
-    const bool overlaps = overlapped * bytes_of(n_own) <= most_bytes;
-    if (n_own == 0 && overlaps) return {0, overlapped};
-    best = {n_own, overlaps && bytes_with(overlapped) <= full_bytes ? overlapped : at_once};
+    const bool fits = overlapped * bytes_of(n_own) <= most_bytes;
+    if (n_own == 0 && fits) return {0, overlapped, true};
+    const bool overlaps = overlapped == at_once || (fits && bytes_with(overlapped) <= full_bytes);
+    best = {n_own, overlaps ? overlapped : at_once, overlaps};
   }
   return best;
 }

@@ -102,7 +102,7 @@ void GatheredParams::open_one(size_t s) {
   ++n_open_;
   count(s, +1);
   if (is_dry_ && source_ != nullptr) source_->open(s, nullptr, nullptr);
-  if (is_dry_) return;
+  if (is_dry_) return count_sent(s);
   void* backing = state.own_buffer.data();
   if (opens_in_slot(layout_->spaces[s])) backing = slots_[state.slot = take_slot()].data();
   if (source_ == nullptr) {
@@ -136,6 +136,13 @@ void GatheredParams::count(size_t s, int sign) {
   open_numel_ += sign > 0 ? space.numel : uint64_t{0} - space.numel;
   open_bytes_ = sign > 0 ? open_bytes_ + bytes : open_bytes_ - bytes;
   peak_open_bytes_ = std::max(peak_open_bytes_, open_bytes_);
+}
+
+void GatheredParams::count_sent(size_t s) {
+  const FlatSpace& space = layout_->spaces[s];
+  if (!gathers_by_copy_ || space.persistent) return;
+  const std::optional<SentBytes> sent = source_ != nullptr ? source_->sent_in_open(s) : std::nullopt;
+  sent_ += sent.value_or(layout_->sent_values(space));
 }
 
 size_t GatheredParams::take_slot() {

@@ -23,6 +23,13 @@ uint64_t ParamStore::publish_calls() {
   return calls;
 }
 
+SentBytes ParamStore::sent_bytes() {
+  SentBytes sent;
+  for (const FlatSpace& space : layout_.spaces)
+    if (space.trained_in(layout_.first_program())) sent += layout_.sent_values(space);
+  return sent;
+}
+
 // ---- ReplicatedParams --------------------------------------------------------------------------------------------------
 
 void ReplicatedParams::materialize() {
@@ -82,6 +89,19 @@ uint64_t GatheredStore::publish_calls() {
       layout_, [&](const ddh_unit_use& use) { gather_for(use, gathered); },
       [&](const ddh_unit_use& use) { drop_after(use, gathered); });
   return source_calls(gathered) + (has_windows ? ParamStore::publish_calls() : 0);
+}
+
+// Shared pages are published. Without them each view that is opened is gathered; views that stay open are gathered once.
+SentBytes GatheredStore::sent_bytes() {
+  Gathered gathered = dry();
+  if (!gathered.params.gathers_by_copy()) return ParamStore::sent_bytes();
+  run_train_step(
+      layout_, [&](const ddh_unit_use& use) { gather_for(use, gathered); },
+      [&](const ddh_unit_use& use) { drop_after(use, gathered); });
+  SentBytes sent = gathered.params.sent_bytes();
+  for (const FlatSpace& space : layout_.spaces)
+    if (space.persistent && space.trained_in(layout_.first_program())) sent += layout_.sent_values(space);
+  return sent;
 }
 
 void GatheredStore::materialize() {

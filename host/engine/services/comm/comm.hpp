@@ -7,11 +7,13 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "base/clock.hpp"
 #include "ddh/ddh.h"
+#include "ddh/sdk/sent_bytes.hpp"
 #include "engine/calls/plugin_caller.hpp"
 
 namespace ddhost {
@@ -118,12 +120,14 @@ class DeviceComm {
 
 class Comm {
  public:
-  // `inst` is an initialized transport and outlives this object.
+  // `inst` is an initialized transport and outlives this object. `ranks_per_node` 0: all ranks are on one node.
   Comm(ddh_inst* inst, const ddh_comm_backend_api* backend, const ddh_comm_shared_api* shared, Clock& clock,
-       const PluginCaller& caller = PluginCaller("the transport"))
-      : inst_(inst), backend_(backend), shared_(shared), clock_(clock), call_(caller) {
+       const PluginCaller& caller = PluginCaller("the transport"), int32_t ranks_per_node = 0)
+      : inst_(inst), backend_(backend), shared_(shared), clock_(clock), call_(caller), ranks_per_node_(ranks_per_node) {
     world_ = backend_->world(inst_);
     group_info(world_, &rank_, &world_size_, nullptr);
+    members_[world_].resize(static_cast<size_t>(world_size_));
+    std::iota(members_[world_].begin(), members_[world_].end(), 0);
   }
 
   [[nodiscard]] int32_t rank() const { return rank_; }
@@ -153,7 +157,19 @@ class Comm {
     ddh_group* group = nullptr;
     call(PluginCall::kGroupCreate, backend_->group_create, name, ranks, n, &group);
     if (device_ != nullptr) device_->add_group(group, name, ranks, n);
+    members_[group] = {ranks, ranks + n};
     return group;
+  }
+  // The members of a group.
+  [[nodiscard]] ddh::GroupRanks ranks_of(ddh_group* group) const {
+    const std::vector<int32_t>& ranks = members_.at(group_or_world(group));
+    const auto me = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
+    return {ranks, static_cast<size_t>(me), ranks_per_node_};
+  }
+  // For the counters of what plugins send.
+  void count_sent(const ddh::SentBytes& sent) const {
+    clock_.count("comm.sent_bytes", sent.all);
+    if (ranks_per_node_ > 0) clock_.count("comm.sent_between_nodes_bytes", sent.between_nodes);
   }
   // Calls functions of its tables.
   template <class Function, class... Args>
@@ -251,6 +267,8 @@ class Comm {
   std::unique_ptr<DeviceComm> device_;
   ddh_group* world_ = nullptr;
   int32_t rank_ = 0, world_size_ = 1;
+  const int32_t ranks_per_node_;
+  mutable std::map<ddh_group*, std::vector<int32_t>> members_;
 };
 
 }  // namespace ddhost

@@ -15,6 +15,12 @@ Segments::Segments(const uint64_t* segment_numel, int32_t rank, int32_t group_si
   my_numel = numel[static_cast<size_t>(rank)];
 }
 
+ddh::SentBytes sent_in_reduction(const ddh::GroupRanks& ranks, const Segments& segments, const ddh_reduce_args& args) {
+  ddh::SentBytes sent = ranks.pieces(segments.numel.data(), segments.total, sizeof(float));
+  if ((args.flags & DDH_REDUCE_TO_ALL) != 0) sent += ranks.to_each(segments.my_numel * sizeof(float));
+  return sent;
+}
+
 void require_reducible(const ddh_reduce_args& args, const std::string& exchange) {
   constexpr uint32_t kKnown = DDH_REDUCE_ADD | DDH_REDUCE_NORM | DDH_REDUCE_TO_ALL;
   if ((args.flags & ~kKnown) != 0)

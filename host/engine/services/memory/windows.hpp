@@ -89,6 +89,8 @@ std::unique_ptr<ddh_window> make_shared_window(const Comm& comm, Memory& memory,
                                                const std::string& owner);
 std::unique_ptr<ddh_exchange> make_shared_exchange(const Comm& comm, Memory& memory, const ddh_exchange_args& args,
                                                    const WindowSettings& settings, const std::string& owner);
+// What this rank sends in a reduction.
+ddh::SentBytes sent_in_reduction(const ddh::GroupRanks& ranks, const Segments& segments, const ddh_reduce_args& args);
 // Throws if the flags of a reduction contradict each other.
 void require_reducible(const ddh_reduce_args& args, const std::string& exchange);
 

@@ -179,6 +179,7 @@ class CopyWindow final : public ddh_window {
     gathered_epoch_ = epoch_;
     comm_.clock().count("comm.window_gathers", 1);
     comm_.clock().count("comm.window_gather_bytes", all_bytes);
+    comm_.count_sent(comm_.ranks_of(group_).to_each(my_bytes));
   }
 
   void gather_on_device(const DeviceComm& transport, ddh_stream* stream) {
@@ -265,6 +266,7 @@ class CopyExchange final : public ddh_exchange {
     else
       reduce_staged(segments, args, dst, norm, stream);
     reduced_.set(stream);
+    comm_.count_sent(sent_in_reduction(comm_.ranks_of(group_), segments, args));
   }
 
  private:

@@ -46,6 +46,8 @@ class SharedObject {
   }
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] Clock& clock() const { return comm_.clock(); }
+  [[nodiscard]] ddh::GroupRanks ranks() const { return comm_.ranks_of(group_); }
+  void count_sent(const ddh::SentBytes& sent) const { comm_.count_sent(sent); }
 
  private:
   const Comm& comm_;
@@ -94,7 +96,11 @@ class SharedWindow final : public ddh_window {
     closed_by_all_ = epoch_;
   }
 
-  void commit(ddh_stream*) override { shared_.set_mark(kCommitted, ++epoch_); }
+  // Peers read the segment in place.
+  void commit(ddh_stream*) override {
+    shared_.set_mark(kCommitted, ++epoch_);
+    shared_.count_sent(shared_.ranks().to_each(segments_.my_numel * element_bytes_));
+  }
 
   void* open(void*, ddh_stream*) override {
     if (committed_by_all_ < epoch_) {
@@ -183,6 +189,7 @@ class SharedExchange final : public ddh_exchange {
       sum_segment(args, segments, norm);
     }
     shared_.set_mark(kDone, generation_);
+    shared_.count_sent(sent_in_reduction(shared_.ranks(), segments, args));
   }
 
   void wait(ddh_stream* stream) override { write_begin(stream); }

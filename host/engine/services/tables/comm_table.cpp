@@ -30,9 +30,12 @@ constexpr uint64_t kLineBytes = 64;
 
 // The size of a collective's buffer, in terms of `count`.
 enum class Extent { kNothing, kPiece, kAllPieces };
+// Who needs what this rank sends.
+enum class Receivers { kNobody, kEachItsPiece, kAll, kAllTheSum, kAllFromRoot, kOne };
 struct Shape {
   const char* name;
   Extent send, recv;
+  Receivers receivers;
   bool sums = false;       // it may have an initial value
   bool exchanges = false;  // received pieces have their own counts
 };
@@ -104,6 +107,27 @@ void check_arguments(const Comm& comm, const Shape& shape, const ddh_coll& c) {
               "set train.reduce_order=micro_first, or choose another with --comm");
 }
 
+ddh::SentBytes sent_in(const Comm& comm, const Shape& shape, const ddh_coll& c) {
+  const ddh::GroupRanks ranks = comm.ranks_of(c.group);
+  const uint64_t width = ddh_dtype_bytes(c.dtype);
+  switch (shape.receivers) {
+    case Receivers::kNobody:
+      return {};
+    case Receivers::kAll:
+      return ranks.to_each((c.counts != nullptr ? c.counts[ranks.me()] : c.count) * width);
+    case Receivers::kAllTheSum:
+      return ranks.all_reduce(c.count, width);
+    case Receivers::kAllFromRoot:
+      return static_cast<size_t>(c.root) == ranks.me() ? ranks.to_each(c.count * width) : ddh::SentBytes{};
+    case Receivers::kOne:
+      return ranks.to_one(static_cast<size_t>(c.root), c.count * width);
+    case Receivers::kEachItsPiece:
+      break;
+  }
+  if (c.counts != nullptr) return ranks.pieces({c.counts, c.counts + ranks.size()}, width);
+  return ranks.pieces(std::vector<uint64_t>(ranks.size(), c.count), width);
+}
+
 // Makes one collective with a transport. Logical calls and bytes are counted here; the plugin counts transport bytes.
 ddh_rc run(void* h, const Shape& shape, DeviceComm::Collective slot, const ddh_coll* args, ddh_err* err) noexcept {
   return guard(err, [&] {
@@ -125,6 +149,7 @@ ddh_rc run(void* h, const Shape& shape, DeviceComm::Collective slot, const ddh_c
     comm.clock().count(ddh::str("comm.", shape.name), 1);
     if (c.counts == nullptr)
       comm.clock().count(ddh::str("comm.", shape.name, "_bytes"), c.count * ddh_dtype_bytes(c.dtype));
+    comm.count_sent(sent_in(comm, shape, c));
   });
 }
 
@@ -154,29 +179,32 @@ const ddh_comm_api kCommTable = {
       return guard(err, [&] { comm_of(h).group_info(comm_of(h).group_or_world(group), rank, size, caps); });
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend_api::all_reduce>(h, {"all_reduce", Extent::kPiece, Extent::kPiece, true},
-                                                           args, err);
+      return collective<&ddh_comm_backend_api::all_reduce>(
+          h, {"all_reduce", Extent::kPiece, Extent::kPiece, Receivers::kAllTheSum, true}, args, err);
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
       return collective<&ddh_comm_backend_api::reduce_scatter>(
-          h, {"reduce_scatter", Extent::kAllPieces, Extent::kPiece, true}, args, err);
+          h, {"reduce_scatter", Extent::kAllPieces, Extent::kPiece, Receivers::kEachItsPiece, true}, args, err);
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend_api::all_gather>(h, {"all_gather", Extent::kPiece, Extent::kAllPieces}, args,
-                                                           err);
+      return collective<&ddh_comm_backend_api::all_gather>(
+          h, {"all_gather", Extent::kPiece, Extent::kAllPieces, Receivers::kAll}, args, err);
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend_api::broadcast>(h, {"broadcast", Extent::kPiece, Extent::kPiece}, args, err);
+      return collective<&ddh_comm_backend_api::broadcast>(
+          h, {"broadcast", Extent::kPiece, Extent::kPiece, Receivers::kAllFromRoot}, args, err);
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
       return collective<&ddh_comm_backend_api::all_to_all>(
-          h, {"all_to_all", Extent::kAllPieces, Extent::kAllPieces, false, true}, args, err);
+          h, {"all_to_all", Extent::kAllPieces, Extent::kAllPieces, Receivers::kEachItsPiece, false, true}, args, err);
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend_api::send>(h, {"send", Extent::kPiece, Extent::kNothing}, args, err);
+      return collective<&ddh_comm_backend_api::send>(h, {"send", Extent::kPiece, Extent::kNothing, Receivers::kOne},
+                                                     args, err);
     },
     [](void* h, const ddh_coll* args, ddh_err* err) noexcept {
-      return collective<&ddh_comm_backend_api::recv>(h, {"recv", Extent::kNothing, Extent::kPiece}, args, err);
+      return collective<&ddh_comm_backend_api::recv>(h, {"recv", Extent::kNothing, Extent::kPiece, Receivers::kNobody},
+                                                     args, err);
     },
     [](void* h, ddh_group* group, ddh_err* err) noexcept {
       return guard(err, [&] {

@@ -63,7 +63,8 @@ typedef struct ddh_run_program {
 #define DDH_RUN_PROGRAM_MIN_SIZE 40u
 
 /* Only attach, plan and destroy are called, for a rank of a run that does not exist. In attach and plan of ddh.comm only
- * group, group_create and group_info work, and of ddh.window only caps: there are no peers. Nothing is allocated. */
+ * group, group_create and group_info work, and of ddh.window only caps: there are no peers. ddh.params has no values.
+ * Nothing is allocated. */
 #define DDH_ATTACH_DRY 1u
 
 /* The state of all programs in the list exists from materialize to destroy. Programs that are not in it are never run
@@ -112,8 +113,14 @@ typedef struct ddh_plan {
   uint64_t file_bytes;    /* in files, not in memory */
   uint64_t shared_bytes;  /* of param_bytes: in pages of other ranks of the machine, which count them too */
   uint64_t pinned_bytes;  /* of the bytes in memory: DDH_MEM_PINNED, which is the host's; the rest is the device's */
+  /* To other ranks in this step, and of these to ranks on other nodes. A byte counts once for each rank that needs it: a
+   * piece of a reduce_scatter, a segment that is published or gathered; an all_reduce is both. Views of shared pages
+   * gather nothing. The host sets both to DDH_PLAN_UNKNOWN before the call. */
+  uint64_t sent_bytes;
+  uint64_t sent_between_nodes_bytes;
 } ddh_plan;
-#define DDH_PLAN_MIN_SIZE 80u
+#define DDH_PLAN_MIN_SIZE 96u
+#define DDH_PLAN_UNKNOWN UINT64_MAX
 
 /* One use of a unit. `next` lists the units that the host will acquire after it, nearest first, until the end of the
  * training step or of the evaluation's micro-batch: the candidates for prefetching. */

@@ -81,7 +81,7 @@ class DataParallel : public Strategy {
 
   // Which parameters share a flat space. By default each unit has its own.
   [[nodiscard]] virtual Grouping grouping() const { return {}; }
-  // The ranks over which state is sharded: group, rank and world_size of args(). By default all ranks.
+  // The ranks over which state is sharded, which are neighbours: group, rank and world_size of args(). By default all ranks.
   [[nodiscard]] virtual ddh_attach_args sharing(const ddh_attach_args& args) { return args; }
 
   // ---- A strategy may call ------------------------------------------------------------------------------------------

@@ -53,11 +53,11 @@ inline constexpr Option kGradBufferBytes = {
     .default_value = "null",
     .rules = R"("minimum": 256, "x-unit": "bytes", "x-affects": "memory")",
     .description =
-        "The most bytes of the buffers, reused by all units, that hold full gradients until they are reduced. If the "
-        "buffer that lets communication overlap does not fit, there is one buffer less, or the largest units keep "
-        "their full gradients, whichever takes less memory. null: 64 MiB, or what zero1's gradients take more than "
-        "this rank's segment if that is less."};
-inline constexpr Option kGradRing[] = {kOverlapComm, kGradBufferBytes};
+        "Full gradients are kept until they are reduced, in buffers that all units use in turn. If these take more "
+        "bytes than this with the buffer that overlap_comm needs, there is one buffer less, or the largest units keep "
+        "their full gradients, whichever takes less memory; the log says so. null: as much as leaves a strategy at "
+        "most the memory of zero1's gradients."};
+inline constexpr Option kGradRingOptions[] = {kOverlapComm, kGradBufferBytes};
 
 inline uint64_t grad_buffer_bytes(const SectionOptions& options) {
   return static_cast<uint64_t>(options.i64_if_given(kGradBufferBytes.name).value_or(0));

@@ -174,7 +174,7 @@ TEST_CASE("without overlap the ring has one buffer less", "[grads]") {
   });
 }
 
-// Before, two buffers of the largest unit took more than zero1's gradients in models with one large unit.
+// A ring once had two buffers of the largest unit, which took more than full gradients in models with one large unit.
 TEST_CASE("a ring takes at most what full gradients take, and a space too large for it has its own buffer", "[grads]") {
   const int world = GENERATE(1, 2, 4, 8);
   const auto micro_batches = GENERATE(1U, 3U);

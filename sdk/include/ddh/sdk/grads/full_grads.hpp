@@ -21,6 +21,7 @@ class FullGrads final : public GradStore {
   // Bytes that materialize allocates: a full-size buffer for each trained space, and this rank's segment of the sums if
   // several micro-batches are accumulated.
   [[nodiscard]] uint64_t bytes() const override;
+  [[nodiscard]] SentBytes sent_bytes() const override;
   void materialize(const Host& host) override;
 
   // The buffer of a space: numel fp32 elements for gradients. If it still holds gradients of an earlier micro-batch,

@@ -6,7 +6,8 @@
 // Spaces that several units write have their own buffer: tied weights, small parameters of all units. With
 // accumulation in DDH_MICRO_FIRST order every space has its own buffer. So have spaces that are so large that the ring
 // would take more than it saves. If a space is reduced once in a step, the sum stays in its own buffer, and it has no
-// other segment. So the ring never takes more memory than FullGrads.
+// other segment. So by default all ranks together take at most the memory of FullGrads; segments in pinned memory come on
+// top.
 #pragma once
 
 #include <list>
@@ -21,6 +22,7 @@ inline namespace v1 DDH_HIDDEN {
 struct ReplicaGroup {
   ddh_group* group = nullptr;
   Replica place;
+  GroupRanks ranks;
 };
 
 struct GradRingOptions {
@@ -29,8 +31,8 @@ struct GradRingOptions {
   // true: a buffer is summed when it is needed again, so peers have time to finish theirs. false: it is summed at once,
   // which saves one buffer.
   bool overlap = true;
-  // The ring gets the buffer for `overlap` if it takes at most this many bytes with it. 0: the smaller of 64 MiB and
-  // what FullGrads takes above this rank's segments.
+  // The ring gets the buffer for `overlap` if it takes at most this many bytes with it. 0: what FullGrads takes on a rank
+  // less a segment of all spaces.
   uint64_t buffer_bytes = 0;
   // DDH_MEM_* of the segments. The host sums directly into pinned memory.
   int32_t memory = DDH_MEM_DEVICE;
@@ -45,6 +47,7 @@ class GradRing final : public GradStore {
   // Bytes that materialize allocates: this rank's segments, spaces' own buffers, and the ring.
   [[nodiscard]] uint64_t bytes() const override;
   [[nodiscard]] uint64_t pinned_bytes() const override;
+  [[nodiscard]] SentBytes sent_bytes() const override;
   void materialize(const Host& host) override;
 
   // A buffer for a space: numel fp32 elements for gradients until they are reduced. Gradients that the buffer still
@@ -115,6 +118,7 @@ class GradRing final : public GradStore {
   std::vector<Space> spaces_;
   uint64_t ring_numel_ = 0;  // the largest space that uses the ring
   size_t ring_size_ = 0;
+  bool overlaps_ = true;     // the ring has the buffer for overlap, or needs none
   std::list<Held> buffers_;  // list: elements stay in place
   std::vector<Held*> ring_;
   size_t ring_next_ = 0;

@@ -17,6 +17,8 @@ class GradStore {
   [[nodiscard]] virtual uint64_t bytes() const = 0;
   // Of these: in pinned memory.
   [[nodiscard]] virtual uint64_t pinned_bytes() const { return 0; }
+  // What this rank sends in a step of the run's first program.
+  [[nodiscard]] virtual SentBytes sent_bytes() const = 0;
   virtual void materialize(const Host& host) = 0;
 
   // Full-size memory for a unit's backward to write to. [collective]

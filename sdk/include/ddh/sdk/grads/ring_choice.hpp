@@ -11,14 +11,16 @@ inline namespace v1 DDH_HIDDEN {
 struct RingChoice {
   size_t n_own = 0;      // the first candidates have their own buffers; the others use the ring
   size_t ring_size = 0;  // buffers of the size of the first candidate that uses the ring
+  bool overlaps = true;  // one of them is for overlap, or there is nothing to overlap
 };
 
-// `candidates`: the spaces that may use the ring, the largest first. If the ring for all of them, with the buffer that
-// lets communication overlap, fits into options.buffer_bytes, that is the choice. Else it is the one with the least
-// bytes on all `world_size` ranks together. `in_place`: a space with its own buffer needs no segment. The numbers of all
-// ranks count, so that all ranks choose the same.
+// `candidates`: the spaces that may use the ring, the largest first. If the ring for all of them, with the buffer for
+// overlap, fits into options.buffer_bytes, that is the choice. Else it is the number of own buffers with which all ranks
+// together need the least bytes without overlap; the buffer for overlap is added if it fits, and if the ranks then need no
+// more than FullGrads. `in_place`: a space with its own buffer needs no segment. All ranks choose the same, because the
+// bytes of all ranks count.
 [[nodiscard]] RingChoice choose_ring(const ModelLayout& layout, const std::vector<size_t>& candidates,
-                                     int32_t world_size, bool in_place, const GradRingOptions& options);
+                                     const ddh_attach_args& args, bool in_place, const GradRingOptions& options);
 
 }  // namespace DDH_HIDDEN
 }  // namespace ddh

@@ -37,6 +37,8 @@ class ViewSource {
   virtual void open(size_t space, Window* window, void* view) = 0;
   // Completes open before the view's first use. Not called for a view that is closed unused. [collective]
   virtual void finish_open(size_t, void*) {}
+  // What this rank sent in the last open of the space; nullopt: its segment, to each other rank.
+  [[nodiscard]] virtual std::optional<SentBytes> sent_in_open(size_t) const { return std::nullopt; }
   // Called before the view is freed. [collective]
   virtual void close(size_t space, Window* window, void* view) = 0;
 };
@@ -58,6 +60,10 @@ class GatheredParams {
   [[nodiscard]] uint64_t resting_bytes() const;
   // The number of times that a closed view was opened.
   [[nodiscard]] uint64_t opens() const { return opens_; }
+  // What this rank sent for them. Only counted before materialize.
+  [[nodiscard]] SentBytes sent_bytes() const { return sent_; }
+  // Whether a view is a copy of all segments; else it is in pages that the ranks share.
+  [[nodiscard]] bool gathers_by_copy() const { return gathers_by_copy_; }
   // The peak of open bytes so far, beyond resting_bytes.
   [[nodiscard]] uint64_t peak_open_bytes() const { return peak_open_bytes_; }
 
@@ -100,6 +106,7 @@ class GatheredParams {
   void close_one(size_t s);
 
   void count(size_t s, int sign);
+  void count_sent(size_t s);
   size_t take_slot();
 
   const Host* host_ = nullptr;
@@ -110,6 +117,7 @@ class GatheredParams {
   bool gathers_by_copy_ = false;
   bool is_dry_ = true;  // until materialize
   uint64_t opens_ = 0;
+  SentBytes sent_;
   std::vector<State> states_;  // per space
   std::vector<Buffer> slots_;  // each with room for a view of slot_bytes_
   std::vector<size_t> free_slots_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ddh/sdk/params/run_program.hpp"
+#include "ddh/sdk/sent_bytes.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
@@ -83,6 +84,15 @@ class ModelLayout {
   std::vector<FlatSpace> spaces;
   std::vector<Place> place;                    // per parameter
   std::vector<std::vector<size_t>> unit_uses;  // per unit: the spaces it reads
+  GroupRanks ranks;                            // among which the spaces are cut
+
+  // What this rank sends if every other one gets its segment, or if each gets its segment of this rank's whole space.
+  [[nodiscard]] SentBytes sent_values(const FlatSpace& space) const {
+    return ranks.to_each(space.value_segment_bytes(static_cast<int32_t>(ranks.me())));
+  }
+  [[nodiscard]] SentBytes sent_grads(const FlatSpace& space) const {
+    return ranks.pieces(space.cut.segment_numel.data(), space.numel, sizeof(float));
+  }
 
   // The program whose calls ddh_plan counts.
   [[nodiscard]] int32_t first_program() const { return programs.empty() ? 0 : programs.front().program; }

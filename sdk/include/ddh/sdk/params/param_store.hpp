@@ -32,6 +32,8 @@ class ParamStore {
   [[nodiscard]] virtual uint64_t pinned_bytes() { return 0; }
   // The number of publishes and gathers in a step of the run's first program (ddh_plan.publish_calls).
   [[nodiscard]] virtual uint64_t publish_calls();
+  // What this rank sends in such a step. By default it publishes its segments of what is trained.
+  [[nodiscard]] virtual SentBytes sent_bytes();
   virtual void materialize() = 0;
 
   // Between open and close the whole space is available. [collective]
@@ -75,6 +77,7 @@ class ReplicatedParams final : public ParamStore {
  public:
   using ParamStore::ParamStore;
   [[nodiscard]] uint64_t publish_calls() override { return 0; }
+  [[nodiscard]] SentBytes sent_bytes() override { return {}; }
   void materialize() override;
   void open(const ddh_unit_use&) override {}
   void close(const ddh_unit_use&) override {}
@@ -114,6 +117,7 @@ class GatheredStore : public ParamStore {
   [[nodiscard]] uint64_t shared_bytes() override;
   [[nodiscard]] uint64_t pinned_bytes() override;
   [[nodiscard]] uint64_t publish_calls() override;
+  [[nodiscard]] SentBytes sent_bytes() override;
   void materialize() override;
   void open(const ddh_unit_use& use) override { gather_for(use, gathered_); }
   void close(const ddh_unit_use& use) override { drop_after(use, gathered_); }

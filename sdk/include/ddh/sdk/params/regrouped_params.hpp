@@ -14,8 +14,8 @@ inline namespace v1 DDH_HIDDEN {
 
 class RegroupedParams final : public ViewSource {
  public:
-  // `place`: the index of this rank in `group`, and the group's size.
-  RegroupedParams(const Host& host, const ModelLayout& layout, ddh_group* group, Replica place);
+  // `ranks`: of `group`.
+  RegroupedParams(const Host& host, const ModelLayout& layout, ddh_group* group, const GroupRanks& ranks);
 
   // Whether views that are closed from now on stay sharded in the small group.
   void keep_closed(bool keep) { keeps_ = keep; }
@@ -29,6 +29,7 @@ class RegroupedParams final : public ViewSource {
   void materialize() override;
 
   void open(size_t space, Window* window, void* backing) override;
+  [[nodiscard]] std::optional<SentBytes> sent_in_open(size_t space) const override;
   void close(size_t space, Window* window, void* view) override;
 
  private:
@@ -44,7 +45,7 @@ class RegroupedParams final : public ViewSource {
 
   const Host& host_;
   ddh_group* const group_;
-  const size_t rank_;
+  const GroupRanks ranks_;
   std::vector<Space> spaces_;
   bool keeps_ = false;
   uint64_t publishes_ = 0;
