@@ -30,6 +30,7 @@ void check_sent(const Variant& way, int world, const Options& options) {
   CHECK(sent(more).first - sent(few).first == (kMore - kFew) * plan.at("all").get<uint64_t>());
   CHECK(sent(more).second - sent(few).second == (kMore - kFew) * plan.at("between_nodes").get<uint64_t>());
   CHECK((world == 1) == (plan.at("all") == 0));
+  CHECK((world < 4) == (plan.at("between_nodes") == 0));
 }
 
 }  // namespace
@@ -56,6 +57,11 @@ TEST_CASE("the bytes that a rank sends in a step equal the strategy's plan", "[c
       }
     }
   }
+  // Without the code that plans and counts: ddp sends (R+1) (N-1)/N 4 P, of which two peers of three are on the other node.
+  const Result ddp = run(kDdp, 4, {"run.ranks_per_node=2", "model.hidden=2000"}, 2);
+  const auto sent_by_ddp = static_cast<double>(ddp.record.summary.at("plan_sent_bytes").at("all").get<uint64_t>());
+  CHECK(sent_by_ddp == Approx(2 * 0.75 * static_cast<double>(planned_bytes(ddp, 0, "grad"))).epsilon(0.1));
+  CHECK(static_cast<double>(sent(ddp).second) == Approx(2.0 / 3 * static_cast<double>(sent(ddp).first)).epsilon(0.1));
   check_sent(kZero1, 1, {});
   check_sent(kZero3, 3, {"comm.windows=copy", "train.grad_accum_steps=2", "train.reduce_order=micro_first"});
 }

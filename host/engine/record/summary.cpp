@@ -21,10 +21,14 @@ ProcessMemory process_memory() {
   std::ifstream in("/proc/self/smaps_rollup");
   in.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   std::string name, unit;
+  bool has_files = false;
   for (uint64_t kib = 0; in >> name >> kib >> unit;) {
     if (name == "Pss:") out.pss_bytes = kib * 1024;
-    if (name == "Pss_File:") out.file_bytes = kib * 1024;
+    if (name != "Pss_File:") continue;
+    out.file_bytes = kib * 1024;
+    has_files = true;
   }
+  if (!has_files) out.pss_bytes = 0;
   return out;
 }
 
@@ -78,22 +82,39 @@ uint64_t Summary::unique_bytes(size_t tag) const {
   return bytes;
 }
 
-// Ranks that are threads of one process share what is not tagged evenly. Pages that were never touched are in no process, so
+// Ranks that are threads of one process share evenly what is not tagged. Pages that were never touched are in no process, so
 // tags may have more bytes than there are.
 Summary::Split Summary::split_of(const RankSummary& rank) const {
-  const auto n_threads = static_cast<uint64_t>(std::count_if(
-      ranks_.begin(), ranks_.end(), [&](const RankSummary& r) { return r.process.pid == rank.process.pid; }));
+  const auto tagged_by = [](const RankSummary& r) {
+    uint64_t bytes = 0;
+    for (const TagUsage& tag : r.memory) bytes += r.device_has_memory ? 0 : tag.unique_now_bytes;
+    return bytes;
+  };
+  const ProcessMemory* process = nullptr;
+  uint64_t n_threads = 0, tagged = 0;
+  for (const RankSummary& r : ranks_) {
+    if (r.process.pid != rank.process.pid) continue;
+    if (process == nullptr) process = &r.process;
+    ++n_threads;
+    tagged += tagged_by(r);
+  }
+  const uint64_t not_in_files = process->pss_bytes - std::min(process->pss_bytes, process->file_bytes);
+  const uint64_t tags_there = std::min(tagged, not_in_files);
+  const double share = tagged == 0 ? 0.0 : static_cast<double>(tagged_by(rank)) / static_cast<double>(tagged);
   Split out;
-  for (const TagUsage& tag : rank.memory) out.tags += rank.device_has_memory ? 0 : tag.unique_now_bytes;
-  out.pss = rank.process.pss_bytes / n_threads;
-  out.libraries = rank.process.file_bytes / n_threads;
-  out.tags = std::min(out.tags, out.pss - out.libraries);
-  out.rest = out.pss - out.tags - out.libraries;
+  out.tags = static_cast<uint64_t>(static_cast<double>(tags_there) * share);
+  out.files = process->file_bytes / n_threads;
+  out.rest = (not_in_files - tags_there) / n_threads;
+  out.pss = out.tags + out.files + out.rest;
   return out;
 }
 
+bool Summary::knows_processes() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const RankSummary& r) { return r.process.pss_bytes > 0; });
+}
+
 std::string Summary::process_text() const {
-  if (ranks_.front().process.pss_bytes == 0) return "";
+  if (!knows_processes()) return "";
   std::string out = "memory of the processes now, bytes (PSS: a page that n processes share counts as 1/n)\n";
   const auto row = [&](const char* name, uint64_t Split::*part) {
     line(out, "  %-9s", name);
@@ -109,10 +130,11 @@ std::string Summary::process_text() const {
   for (size_t r = 0; r < ranks_.size(); ++r) line(out, "  %15s", ("rank " + std::to_string(r)).c_str());
   line(out, "  %15s\n", "all");
   if (!ranks_.front().device_has_memory) row("tags", &Split::tags);
-  row("libraries", &Split::libraries);
+  row("files", &Split::files);
   row("rest", &Split::rest);
   row("PSS", &Split::pss);
-  return out + "  rest: data sets and caches that plugins allocate themselves, stacks, and the program's own\n";
+  return out +
+         "  files: the program, libraries, and mapped data; rest: what plugins allocate themselves, caches, stacks\n";
 }
 
 void Summary::set_work(std::vector<ProgramWork> work, RankPeak peak) {
@@ -182,21 +204,24 @@ std::string Summary::json(const RankServices& services, int64_t last_step, doubl
                                 {"unique_peak", r.memory[tag].unique_peak_bytes}};
     }
     for (size_t kind = 0; kind < kSpanKinds; ++kind) time[kSpanNames[kind]] = r.time_ms[kind];
-    const Split split = split_of(r);
-    out["ranks"].push_back(
-        {{"memory_bytes", memory},
-         {"plan_bytes", bytes_of(r.plan)},
-         {"time_ms", time},
-         {"peak_rss_bytes", r.peak_rss_bytes},
-         {"process_bytes",
-          {{"tags", split.tags}, {"libraries", split.libraries}, {"rest", split.rest}, {"pss", split.pss}}}});
+    nlohmann::ordered_json process;  // null: not known
+    if (const Split split = split_of(r); knows_processes())
+      process = {{"tags", split.tags}, {"files", split.files}, {"rest", split.rest}, {"pss", split.pss}};
+    out["ranks"].push_back({{"memory_bytes", memory},
+                            {"plan_bytes", bytes_of(r.plan)},
+                            {"time_ms", time},
+                            {"peak_rss_bytes", r.peak_rss_bytes},
+                            {"process_bytes", process}});
   }
   for (size_t tag = 0; tag < kTagCount; ++tag) out["unique_peak_bytes"][kTagNames[tag]] = unique_bytes(tag);
   const ddh_plan& plan = ranks_.front().plan;
   out["plan_bytes"] = bytes_of(plan);  // of rank 0, like the counters
   out["plan_calls"] = {{"reduce", plan.reduce_calls}, {"publish", plan.publish_calls}};
-  if (plan.sent_bytes != DDH_PLAN_UNKNOWN)
-    out["plan_sent_bytes"] = {{"all", plan.sent_bytes}, {"between_nodes", plan.sent_between_nodes_bytes}};
+  const auto or_null = [](uint64_t bytes) {
+    return bytes == DDH_PLAN_UNKNOWN ? nlohmann::ordered_json() : nlohmann::ordered_json(bytes);
+  };
+  out["plan_sent_bytes"] = {{"all", or_null(plan.sent_bytes)},
+                            {"between_nodes", or_null(plan.sent_between_nodes_bytes)}};
   for (const ProgramWork& work : work_) {
     nlohmann::ordered_json estimate = {{"program", work.program},
                                        {"micro_batch", work.estimate.n_samples},

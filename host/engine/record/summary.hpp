@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/record/summary.hpp: the tables at a run's end: memory by tag and rank, and time by phase.
+// engine/record/summary.hpp: the tables at a run's end: memory by tag and rank, memory of the processes, and time by phase.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ namespace ddhost {
 // What the system counts for a process. PSS: a page that n processes map counts as 1/n of a page.
 struct ProcessMemory {
   int64_t pid = 0;          // ranks that are threads of one process have the same
-  uint64_t pss_bytes = 0;   // 0: not known (Linux before 4.14, or no /proc)
-  uint64_t file_bytes = 0;  // of these: pages of files, which are those of the program and of libraries
+  uint64_t pss_bytes = 0;   // 0: not known (an old Linux, or no /proc)
+  uint64_t file_bytes = 0;  // of these: pages of files, of the program, of libraries and of mapped data
 };
 
 // One rank's facts, exchanged as bytes.
@@ -28,7 +28,7 @@ struct RankSummary {
   std::array<double, kSpanKinds> time_ms{};
   uint64_t peak_rss_bytes = 0;
   ProcessMemory process;
-  bool device_has_memory = false;  // of its own, which is no part of the process
+  bool device_has_memory = false;  // of its own; its tags then say nothing of the process
 };
 
 // The model's estimate of a program's cost.
@@ -67,7 +67,7 @@ class Summary {
   // Adds the speed and the activations of each program to text and json.
   void set_work(std::vector<ProgramWork> work, RankPeak peak);
 
-  // Two tables as text.
+  // The tables as text.
   [[nodiscard]] std::string text() const;
   // An object for metrics.jsonl.
   [[nodiscard]] std::string json(const RankServices& services, int64_t last_step, double mean_step_ms) const;
@@ -81,9 +81,10 @@ class Summary {
   [[nodiscard]] double mfu(const ProgramWork& work) const { return flops_per_s_of_a_rank(work) / peak_.flops_per_s; }
   // Where the memory of a rank's process is, now.
   struct Split {
-    uint64_t tags = 0, libraries = 0, rest = 0, pss = 0;
+    uint64_t tags = 0, files = 0, rest = 0, pss = 0;
   };
   [[nodiscard]] Split split_of(const RankSummary& rank) const;
+  [[nodiscard]] bool knows_processes() const;
   [[nodiscard]] std::string process_text() const;
   [[nodiscard]] std::string work_text() const;
   std::vector<RankSummary> ranks_;

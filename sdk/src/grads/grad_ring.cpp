@@ -27,7 +27,7 @@ void GradRing::choose_buffers() {
   for (size_t i = 0; i < choice.n_own; ++i) spaces_[candidates[i]].has_own_buffer = true;
   ring_numel_ = choice.n_own < candidates.size() ? layout_->spaces[candidates[choice.n_own]].numel : 0;
   ring_size_ = choice.ring_size;
-  overlaps_ = choice.overlaps;
+  bytes_for_overlap_ = choice.bytes_for_overlap;
 }
 
 uint64_t GradRing::bytes() const {
@@ -61,9 +61,9 @@ SentBytes GradRing::sent_bytes() const {
 
 void GradRing::materialize(const Host& host) {
   host_ = &host;
-  if (options_.overlap && !overlaps_ && args_.rank == 0)
-    host.log(DDH_LOG_INFO, "gradients are reduced one unit after the other: a second buffer of ",
-             ring_numel_ * sizeof(float), " bytes is above the limit (grad_buffer_bytes)");
+  if (bytes_for_overlap_ > 0 && args_.rank == 0 && options_.replicas.place.index == 0)
+    host.log(DDH_LOG_INFO, "the gradients of a unit are reduced before the backward of the next, which saves memory; ",
+             "strategy.grad_buffer_bytes=", bytes_for_overlap_, " lets them overlap");
   for (size_t s = 0; s < spaces_.size(); ++s) {
     const FlatSpace& space = layout_->spaces[s];
     if (!space.trained()) continue;

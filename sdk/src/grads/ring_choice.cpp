@@ -63,6 +63,7 @@ RingChoice choose_ring(const ModelLayout& layout, const std::vector<size_t>& can
   const auto written = written_in(layout, candidates);
 
   RingChoice best;
+  uint64_t bytes_for_overlap = 0;
   uint64_t least = UINT64_MAX, own = 0;  // bytes of all ranks; of the own buffers of a rank
   for (size_t n_own = 0; n_own <= candidates.size(); own += bytes_of(n_own++)) {
     if (n_own > 0 && bytes_of(n_own) == bytes_of(n_own - 1)) continue;  // equal spaces go together
@@ -74,9 +75,10 @@ RingChoice choose_ring(const ModelLayout& layout, const std::vector<size_t>& can
     if (bytes_with(at_once) >= least) continue;
     least = bytes_with(at_once);
     const bool fits = overlapped * bytes_of(n_own) <= most_bytes;
-    if (n_own == 0 && fits) return {0, overlapped, true};
+    if (n_own == 0 && fits) return {0, overlapped, 0};
+    if (n_own == 0) bytes_for_overlap = overlapped * bytes_of(0);
     const bool overlaps = overlapped == at_once || (fits && bytes_with(overlapped) <= full_bytes);
-    best = {n_own, overlaps ? overlapped : at_once, overlaps};
+    best = {n_own, overlaps ? overlapped : at_once, overlaps ? 0 : bytes_for_overlap};
   }
   return best;
 }

@@ -41,7 +41,10 @@ std::vector<ddh_range> FlatSpace::segment_ranges(int32_t rank) const {
 }
 
 ModelLayout::ModelLayout(const ddh_attach_args& args, const std::vector<bool>& whole, const Grouping& grouping)
-    : programs(run_programs(args)), place(args.model->n_params), unit_uses(args.model->n_units) {
+    : programs(run_programs(args)),
+      place(args.model->n_params),
+      unit_uses(args.model->n_units),
+      ranks(GroupRanks::strided(0, 1, args.world_size, args.rank, args.ranks_per_node)) {
   const ddh_model_desc& model = *args.model;
   LayoutMaker make(*this);
   for (uint32_t p = 0; p < model.n_params; ++p) {

@@ -53,10 +53,11 @@ inline constexpr Option kGradBufferBytes = {
     .default_value = "null",
     .rules = R"("minimum": 256, "x-unit": "bytes", "x-affects": "memory")",
     .description =
-        "Full gradients are kept until they are reduced, in buffers that all units use in turn. If these take more "
-        "bytes than this with the buffer that overlap_comm needs, there is one buffer less, or the largest units keep "
-        "their full gradients, whichever takes less memory; the log says so. null: as much as leaves a strategy at "
-        "most the memory of zero1's gradients."};
+        "Full gradients wait for their reduction in buffers that all units use in turn. If these buffers would take "
+        "more bytes than this, there is one less, or the largest units keep their full gradients, whichever takes less "
+        "memory on all ranks together. One buffer less means that a unit's gradients are reduced before the backward "
+        "of the next; the log says so. null: the limit with which all ranks together take at most what zero1's "
+        "gradients take."};
 inline constexpr Option kGradRingOptions[] = {kOverlapComm, kGradBufferBytes};
 
 inline uint64_t grad_buffer_bytes(const SectionOptions& options) {

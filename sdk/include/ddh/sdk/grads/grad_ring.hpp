@@ -118,8 +118,8 @@ class GradRing final : public GradStore {
   std::vector<Space> spaces_;
   uint64_t ring_numel_ = 0;  // the largest space that uses the ring
   size_t ring_size_ = 0;
-  bool overlaps_ = true;     // the ring has the buffer for overlap, or needs none
-  std::list<Held> buffers_;  // list: elements stay in place
+  uint64_t bytes_for_overlap_ = 0;  // what the ring would need; 0: it has the buffer for overlap
+  std::list<Held> buffers_;         // list: elements stay in place
   std::vector<Held*> ring_;
   size_t ring_next_ = 0;
 };

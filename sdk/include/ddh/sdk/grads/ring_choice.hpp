@@ -9,9 +9,9 @@ namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
 struct RingChoice {
-  size_t n_own = 0;      // the first candidates have their own buffers; the others use the ring
-  size_t ring_size = 0;  // buffers of the size of the first candidate that uses the ring
-  bool overlaps = true;  // one of them is for overlap, or there is nothing to overlap
+  size_t n_own = 0;                // the first candidates have their own buffers; the others use the ring
+  size_t ring_size = 0;            // buffers of the size of the first candidate that uses the ring
+  uint64_t bytes_for_overlap = 0;  // what the ring would need; 0: it has the buffer for overlap
 };
 
 // `candidates`: the spaces that may use the ring, the largest first. If the ring for all of them, with the buffer for

@@ -84,7 +84,7 @@ class ModelLayout {
   std::vector<FlatSpace> spaces;
   std::vector<Place> place;                    // per parameter
   std::vector<std::vector<size_t>> unit_uses;  // per unit: the spaces it reads
-  GroupRanks ranks;                            // among which the spaces are cut
+  GroupRanks ranks;                            // among which the spaces are cut; by default the first of the world
 
   // What this rank sends if every other one gets its segment, or if each gets its segment of this rank's whole space.
   [[nodiscard]] SentBytes sent_values(const FlatSpace& space) const {

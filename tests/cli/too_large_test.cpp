@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs that are too large for the memory that they may take: of shipped models for a process of 6 GiB of addresses, and of the
+// toy model for a small device. Each is refused before it takes memory. `--fit` starts the small ones with less.
+#include <sys/resource.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "fixtures/harness/toy_run.hpp"
+
+using namespace ddhost::test;
+using Catch::Contains;
+
+namespace {
+
+constexpr rlim_t kAddresses = rlim_t{6} << 30;  // bytes of each process
+
+void limit_addresses() {
+  const rlimit limit{kAddresses, kAddresses};
+  setrlimit(RLIMIT_AS, &limit);
+}
+
+// The largest resident memory that a child has had, with its own children.
+uint64_t most_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_CHILDREN, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+struct TooLarge {
+  std::string config, strategy;
+  int n_ranks;
+  Words options;
+  std::string tag;  // the first that does not fit
+};
+
+void check_refused(const TooLarge& run) {
+  const TempFolder folder;
+  const std::string config = std::string(DDHOST_SOURCE_DIR "/configs/") + run.config + ".json";
+  const auto begin = std::chrono::steady_clock::now();
+  Process process(joined({"--config", config, "--strategy", run.strategy, "--nproc", std::to_string(run.n_ranks),
+                          "run.dir=" + folder.file("run")},
+                         run.options),
+                  limit_addresses);
+  const int code = process.wait();
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  INFO(process.command() << "\n" << process.err());
+  CHECK(code == 1);
+  CHECK_THAT(process.err(),
+             Contains("the run does not fit: ") && Contains("ulimit -v") && Contains("suffice for " + run.tag));
+  CHECK(!std::filesystem::exists(folder.file("run")));
+  CHECK(taken.count() < 15);  // it takes one; the machine may be busy
+}
+
+}  // namespace
+
+TEST_CASE("runs of shipped models that are too large are refused before they take memory", "[cli]") {
+  const std::vector<TooLarge> runs = {{"gpt2_xl", "ddp", 4, {}, "grad"},
+                                      {"gpt2_xl", "zero1", 2, {}, "grad"},
+                                      {"gpt2_xl", "zero3", 2, {}, "optim"},
+                                      {"gpt2_large", "ddp", 3, {}, "optim"},
+                                      {"gpt2_medium", "zero2", 2, {"data.micro_batch=64"}, "act"},
+                                      {"cad_mllm_8b", "zero3", 2, {}, "param"},
+                                      {"vit_h", "ddp", 2, {}, "optim"},
+                                      {"vit_b", "zero3", 2, {"data.micro_batch=512"}, "act"}};
+  for (const TooLarge& run : runs) check_refused(run);
+  // LibTorch, which is loaded for the plan, and no tensor of the run.
+  CHECK(most_resident_bytes() < uint64_t{1} << 30);
+}
+
+TEST_CASE("runs that are too large for a device are refused, and start with what fits", "[cli]") {
+  const Words model = {"model.layers=12", "model.width=40", "model.hidden=64", "--device", "sim", "train.steps=3"};
+  struct Small {
+    std::string strategy;
+    int n_ranks;
+    uint64_t capacity;  // bytes of each rank's device
+  };
+  for (const auto& [strategy, n_ranks, capacity] :
+       {Small{"ddp", 2, 900'000}, Small{"ddp", 4, 800'000}, Small{"zero1", 4, 600'000}, Small{"zero2", 4, 500'000}}) {
+    const Words options = joined(model, {"--strategy", strategy, "--nproc", std::to_string(n_ranks)});
+    const std::string little = "device.capacity_bytes=" + std::to_string(capacity);
+    const ToyRun refused = toy_run(options, {little});
+    INFO(strategy << ", " << n_ranks << " ranks, " << capacity << " bytes: " << refused.err);
+    CHECK(refused.code == 1);
+    CHECK_THAT(refused.err, Contains("the run does not fit: rank 0 will take") && Contains("it fits with "));
+    const ToyRun fitted = ran(toy_run(options, {little, "--fit"})), large = ran(toy_run(options));
+    CHECK_THAT(fitted.err, Contains("--fit: the run starts with "));
+    REQUIRE(fitted.record.steps.size() == 3);
+    for (size_t i = 0; i < 3; ++i) CHECK(fitted.record.steps[i].at("loss") == large.record.steps[i].at("loss"));
+  }
+}
