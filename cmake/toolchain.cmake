@@ -41,8 +41,9 @@ if(NOT DEFINED CACHE{DDHOST_HAVE_MOLD})
   unset(CMAKE_REQUIRED_FLAGS)
   unset(CMAKE_REQUIRED_LINK_OPTIONS)
 endif()
-if(DDHOST_HAVE_MOLD)
-  add_link_options(-fuse-ld=mold)
+# Not with sanitizers: they pad notes, and mold puts all notes behind each other, where the next is then not found.
+if(DDHOST_HAVE_MOLD AND NOT DDHOST_SANITIZE)
+  add_link_options(-fuse-ld=mold -Wl,--build-id) # with ld an id is the default
 endif()
 
 if(DDHOST_SANITIZE)
