@@ -173,7 +173,7 @@ class Fsdp final : public ddh::DataParallel {
 
   void plan(ddh_plan& out) override {
     DataParallel::plan(out);
-    if (replicas_.place.count > 1) out.reduce_calls *= 2;  // in the shard group, then among the replicas
+    if (replicas_.place().count > 1) out.reduce_calls *= 2;  // in the shard group, then among the replicas
   }
 
  private:
@@ -183,7 +183,6 @@ class Fsdp final : public ddh::DataParallel {
     const int32_t size = shard_size(world), rank = world_rank_ = world.rank;
     if (size == world.world_size) return out;
     const int32_t replicas = world.world_size / size;
-    replicas_.place = {rank / size, replicas};
     replicas_.ranks = ddh::GroupRanks::strided(rank % size, size, replicas, rank / size, world.ranks_per_node);
     replicas_.group = size == 1 ? world.group : make_group("fsdp replicas", rank % size, size, replicas);
     out.group = make_group("fsdp shard", rank / size * size, 1, size);
@@ -195,7 +194,7 @@ class Fsdp final : public ddh::DataParallel {
   std::unique_ptr<ddh::OptimStore> optimizer() override {
     return std::make_unique<ddh::ResidentOptim>(host, layout(), [&](const ddh::FlatSpace& space) {
       ddh::OptimPart part = ddh::segment_part(space, args());
-      part.replica = replicas_.place;
+      part.replica = replicas_.place();
       part.memory = memory();
       return part;
     });
@@ -204,10 +203,9 @@ class Fsdp final : public ddh::DataParallel {
     return std::make_unique<FsdpParams>(host, layout(), args(), param_settings());
   }
   std::unique_ptr<ddh::GradStore> gradients() override {
-    return std::make_unique<ddh::GradRing>(
-        layout(), args(),
-        ddh::GradRingOptions{
-            .replicas = replicas_, .buffer_bytes = ddh::grad_buffer_bytes(options), .memory = memory()});
+    const uint64_t buffer_bytes = ddh::grad_buffer_bytes(options);
+    const ddh::GradRingOptions ring = {.replicas = replicas_, .buffer_bytes = buffer_bytes, .memory = memory()};
+    return std::make_unique<ddh::GradRing>(layout(), args(), ring);
   }
   int32_t memory() const { return offloads_ ? DDH_MEM_PINNED : DDH_MEM_DEVICE; }
 

@@ -84,45 +84,46 @@ uint64_t Summary::unique_bytes(size_t tag) const {
 
 // Ranks that are threads of one process share evenly what is not tagged. Pages that were never touched are in no process, so
 // tags may have more bytes than there are.
-Summary::Split Summary::split_of(const RankSummary& rank) const {
-  const auto tagged_by = [](const RankSummary& r) {
-    uint64_t bytes = 0;
-    for (const TagUsage& tag : r.memory) bytes += r.device_has_memory ? 0 : tag.unique_now_bytes;
-    return bytes;
+std::vector<Summary::Split> Summary::splits() const {
+  struct Process {
+    ProcessMemory memory;
+    uint64_t n_threads = 0, tagged = 0;
   };
-  const ProcessMemory* process = nullptr;
-  uint64_t n_threads = 0, tagged = 0;
-  for (const RankSummary& r : ranks_) {
-    if (r.process.pid != rank.process.pid) continue;
-    if (process == nullptr) process = &r.process;
-    ++n_threads;
-    tagged += tagged_by(r);
+  std::map<int64_t, Process> processes;  // by pid
+  std::vector<uint64_t> tagged(ranks_.size(), 0);
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    const RankSummary& rank = ranks_[r];
+    if (rank.process.pss_bytes == 0) return {};
+    for (const TagUsage& tag : rank.memory) tagged[r] += rank.device_has_memory ? 0 : tag.unique_now_bytes;
+    Process& process = processes[rank.process.pid];
+    if (process.n_threads++ == 0) process.memory = rank.process;
+    process.tagged += tagged[r];
   }
-  const uint64_t not_in_files = process->pss_bytes - std::min(process->pss_bytes, process->file_bytes);
-  const uint64_t tags_there = std::min(tagged, not_in_files);
-  const double share = tagged == 0 ? 0.0 : static_cast<double>(tagged_by(rank)) / static_cast<double>(tagged);
-  Split out;
-  out.tags = static_cast<uint64_t>(static_cast<double>(tags_there) * share);
-  out.files = process->file_bytes / n_threads;
-  out.rest = (not_in_files - tags_there) / n_threads;
-  out.pss = out.tags + out.files + out.rest;
+  std::vector<Split> out;
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    const auto& [memory, n_threads, all_tagged] = processes.at(ranks_[r].process.pid);
+    const uint64_t not_in_files = memory.pss_bytes - std::min(memory.pss_bytes, memory.file_bytes);
+    const uint64_t tags_there = std::min(all_tagged, not_in_files);
+    const double share = all_tagged == 0 ? 0.0 : static_cast<double>(tagged[r]) / static_cast<double>(all_tagged);
+    Split& split = out.emplace_back();
+    split.tags = static_cast<uint64_t>(static_cast<double>(tags_there) * share);
+    split.files = memory.file_bytes / n_threads;
+    split.rest = (not_in_files - tags_there) / n_threads;
+    split.pss = split.tags + split.files + split.rest;
+  }
   return out;
 }
 
-bool Summary::knows_processes() const {
-  return std::all_of(ranks_.begin(), ranks_.end(), [](const RankSummary& r) { return r.process.pss_bytes > 0; });
-}
-
 std::string Summary::process_text() const {
-  if (!knows_processes()) return "";
+  const std::vector<Split> all_splits = splits();
+  if (all_splits.empty()) return "";
   std::string out = "memory of the processes now, bytes (PSS: a page that n processes share counts as 1/n)\n";
   const auto row = [&](const char* name, uint64_t Split::*part) {
     line(out, "  %-9s", name);
     uint64_t all = 0;
-    for (const RankSummary& r : ranks_) {
-      const uint64_t bytes = split_of(r).*part;
-      all += bytes;
-      line(out, "  %15llu", static_cast<unsigned long long>(bytes));
+    for (const Split& split : all_splits) {
+      all += split.*part;
+      line(out, "  %15llu", static_cast<unsigned long long>(split.*part));
     }
     line(out, "  %15llu\n", static_cast<unsigned long long>(all));
   };
@@ -196,17 +197,20 @@ std::string Summary::json(const RankServices& services, int64_t last_step, doubl
   out["steps"] = last_step;
   out["mean_step_ms"] = mean_step_ms;
   out["world_size"] = services.seat.world_size;
-  for (const RankSummary& r : ranks_) {
-    nlohmann::ordered_json memory, time;
+  const std::vector<Split> all_splits = splits();
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const RankSummary& r = ranks_[rank];
+    nlohmann::ordered_json memory, time, process;  // process null: not known
     for (size_t tag = 0; tag < kTagCount; ++tag) {
       memory[kTagNames[tag]] = {{"now", r.memory[tag].now_bytes},
                                 {"peak", r.memory[tag].peak_bytes},
                                 {"unique_peak", r.memory[tag].unique_peak_bytes}};
     }
     for (size_t kind = 0; kind < kSpanKinds; ++kind) time[kSpanNames[kind]] = r.time_ms[kind];
-    nlohmann::ordered_json process;  // null: not known
-    if (const Split split = split_of(r); knows_processes())
+    if (!all_splits.empty()) {
+      const Split& split = all_splits[rank];
       process = {{"tags", split.tags}, {"files", split.files}, {"rest", split.rest}, {"pss", split.pss}};
+    }
     out["ranks"].push_back({{"memory_bytes", memory},
                             {"plan_bytes", bytes_of(r.plan)},
                             {"time_ms", time},

@@ -83,8 +83,7 @@ class Summary {
   struct Split {
     uint64_t tags = 0, files = 0, rest = 0, pss = 0;
   };
-  [[nodiscard]] Split split_of(const RankSummary& rank) const;
-  [[nodiscard]] bool knows_processes() const;
+  [[nodiscard]] std::vector<Split> splits() const;  // per rank; empty: the system does not say
   [[nodiscard]] std::string process_text() const;
   [[nodiscard]] std::string work_text() const;
   std::vector<RankSummary> ranks_;

@@ -61,7 +61,7 @@ SentBytes GradRing::sent_bytes() const {
 
 void GradRing::materialize(const Host& host) {
   host_ = &host;
-  if (bytes_for_overlap_ > 0 && args_.rank == 0 && options_.replicas.place.index == 0)
+  if (bytes_for_overlap_ > 0 && args_.rank == 0 && options_.replicas.place().index == 0)
     host.log(DDH_LOG_INFO, "the gradients of a unit are reduced before the backward of the next, which saves memory; ",
              "strategy.grad_buffer_bytes=", bytes_for_overlap_, " lets them overlap");
   for (size_t s = 0; s < spaces_.size(); ++s) {
@@ -141,7 +141,7 @@ void GradRing::reduce(Held& held) {
   Space& s = spaces_[held.space];
   const FlatSpace& space = layout_->spaces[held.space];
   const uint32_t add = s.reductions > 0 ? DDH_REDUCE_ADD : 0, norm = held.is_last ? DDH_REDUCE_NORM : 0;
-  if (options_.replicas.place.count == 1)
+  if (options_.replicas.place().count == 1)
     held.exchange.reduce(space, has_segment(held.space) ? s.segment.f32() : nullptr, s.ranges, add | norm);
   else
     reduce_in_steps(held, s, space, add != 0);
@@ -151,7 +151,7 @@ void GradRing::reduce(Held& held) {
 }
 
 void GradRing::reduce_in_steps(Held& held, Space& s, const FlatSpace& space, bool adds) {
-  const bool is_first = options_.replicas.place.index == 0;
+  const bool is_first = options_.replicas.place().index == 0;
   float* const sum = sum_of(held.space);
   if ((adds && replicas_share_blocks()) || !has_segment(held.space)) {
     held.exchange.reduce(space, nullptr, s.ranges, 0);

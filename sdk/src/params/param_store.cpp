@@ -81,24 +81,25 @@ uint64_t GatheredStore::pinned_bytes() {
   return gathered.source == nullptr ? 0 : gathered.source->pinned_bytes();
 }
 
-uint64_t GatheredStore::publish_calls() {
+GatheredStore::Gathered GatheredStore::dry_step() const {
   Gathered gathered = dry();
-  const bool has_windows = gathered.source == nullptr || !gathered.source->keeps_segments();
-  if (gathered.source == nullptr) return ParamStore::publish_calls();
   run_train_step(
       layout_, [&](const ddh_unit_use& use) { gather_for(use, gathered); },
       [&](const ddh_unit_use& use) { drop_after(use, gathered); });
+  return gathered;
+}
+
+uint64_t GatheredStore::publish_calls() {
+  if (make_source() == nullptr) return ParamStore::publish_calls();
+  const Gathered gathered = dry_step();
+  const bool has_windows = !gathered.source->keeps_segments();
   return source_calls(gathered) + (has_windows ? ParamStore::publish_calls() : 0);
 }
 
 // Shared pages are published. Without them each view that is opened is gathered; views that stay open are gathered once.
 SentBytes GatheredStore::sent_bytes() {
-  Gathered gathered = dry();
-  if (!gathered.params.gathers_by_copy()) return ParamStore::sent_bytes();
-  run_train_step(
-      layout_, [&](const ddh_unit_use& use) { gather_for(use, gathered); },
-      [&](const ddh_unit_use& use) { drop_after(use, gathered); });
-  SentBytes sent = gathered.params.sent_bytes();
+  if (!dry().params.gathers_by_copy()) return ParamStore::sent_bytes();
+  SentBytes sent = dry_step().params.sent_bytes();
   for (const FlatSpace& space : layout_.spaces)
     if (space.persistent && space.trained_in(layout_.first_program())) sent += layout_.sent_values(space);
   return sent;

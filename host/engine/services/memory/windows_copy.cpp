@@ -108,6 +108,7 @@ class CopyWindow final : public ddh_window {
         memory_(memory),
         staging_(staging),
         group_(args.group),
+        ranks_(comm.ranks_of(args.group)),
         dtype_(args.dtype),
         permanent_((args.flags & DDH_WINDOW_PERMANENT) != 0),
         poison_(poison),
@@ -179,7 +180,7 @@ class CopyWindow final : public ddh_window {
     gathered_epoch_ = epoch_;
     comm_.clock().count("comm.window_gathers", 1);
     comm_.clock().count("comm.window_gather_bytes", all_bytes);
-    comm_.count_sent(comm_.ranks_of(group_).to_each(my_bytes));
+    comm_.count_sent(ranks_.to_each(my_bytes));
   }
 
   void gather_on_device(const DeviceComm& transport, ddh_stream* stream) {
@@ -215,6 +216,7 @@ class CopyWindow final : public ddh_window {
   Memory& memory_;
   Staging& staging_;
   ddh_group* const group_;
+  const ddh::GroupRanks ranks_;
   const int32_t dtype_;
   const bool permanent_, poison_;
   const std::string name_;
@@ -235,6 +237,7 @@ class CopyExchange final : public ddh_exchange {
         memory_(memory),
         staging_(staging),
         group_(args.group),
+        ranks_(comm.ranks_of(args.group)),
         numel_(args.numel),
         reduce_block_(reduce_block_in(comm, args.group, settings)),
         round_to_bf16_(settings.round_to_bf16),
@@ -266,7 +269,7 @@ class CopyExchange final : public ddh_exchange {
     else
       reduce_staged(segments, args, dst, norm, stream);
     reduced_.set(stream);
-    comm_.count_sent(sent_in_reduction(comm_.ranks_of(group_), segments, args));
+    comm_.count_sent(sent_in_reduction(ranks_, segments, args));
   }
 
  private:
@@ -416,6 +419,7 @@ class CopyExchange final : public ddh_exchange {
   Memory& memory_;
   Staging& staging_;
   ddh_group* const group_;
+  const ddh::GroupRanks ranks_;
   const uint64_t numel_;
   const uint32_t reduce_block_;
   const bool round_to_bf16_;

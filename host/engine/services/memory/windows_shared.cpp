@@ -18,7 +18,10 @@ constexpr uint64_t kPageBytes = 4096;
 class SharedObject {
  public:
   SharedObject(const Comm& comm, ddh_group* group, const char* name, uint64_t bytes, uint32_t n_marks)
-      : comm_(comm), group_(comm.group_or_world(group)), name_(name == nullptr ? "unnamed" : name) {
+      : comm_(comm),
+        group_(comm.group_or_world(group)),
+        ranks_(comm.ranks_of(group_)),
+        name_(name == nullptr ? "unnamed" : name) {
     comm.group_info(group_, &rank_, &group_size_, nullptr);
     comm.call(PluginCall::kRegionCreate, comm.shared()->region_create, group_, name_.c_str(),
               std::max(bytes, kPageBytes), &base_, &region_);
@@ -46,12 +49,13 @@ class SharedObject {
   }
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] Clock& clock() const { return comm_.clock(); }
-  [[nodiscard]] ddh::GroupRanks ranks() const { return comm_.ranks_of(group_); }
+  [[nodiscard]] const ddh::GroupRanks& ranks() const { return ranks_; }
   void count_sent(const ddh::SentBytes& sent) const { comm_.count_sent(sent); }
 
  private:
   const Comm& comm_;
   ddh_group* group_;
+  const ddh::GroupRanks ranks_;
   std::string name_;
   int32_t rank_ = 0, group_size_ = 1;
   void* base_ = nullptr;

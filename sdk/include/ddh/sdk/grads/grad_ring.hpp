@@ -21,8 +21,8 @@ inline namespace v1 DDH_HIDDEN {
 // The ranks that hold the same segments.
 struct ReplicaGroup {
   ddh_group* group = nullptr;
-  Replica place;
   GroupRanks ranks;
+  [[nodiscard]] Replica place() const { return {static_cast<int32_t>(ranks.me()), static_cast<int32_t>(ranks.size())}; }
 };
 
 struct GradRingOptions {

@@ -141,7 +141,8 @@ class GatheredStore : public ParamStore {
   [[nodiscard]] ViewSource* source() { return gathered_.source.get(); }
 
  private:
-  [[nodiscard]] Gathered dry() const;  // a dry run, until it is materialized
+  [[nodiscard]] Gathered dry() const;       // a dry run, until it is materialized
+  [[nodiscard]] Gathered dry_step() const;  // after a step of the run's first program
 
   Gathered gathered_;
 };
