@@ -30,6 +30,16 @@ ddhost_require(Protobuf_PROTOC_EXECUTABLE "protobuf's compiler, protoc" protobuf
 find_path(DDHOST_XXHASH_INCLUDE xxhash.h)
 ddhost_require(DDHOST_XXHASH_INCLUDE "xxHash 0.8 or newer (its header)" libxxhash-dev)
 
+# HMAC-SHA-256 for runs on several hosts. Linked statically where that is installed, so that the program needs no such file.
+find_library(DDHOST_CRYPTO_LIBRARY NAMES libcrypto.a crypto)
+find_path(DDHOST_CRYPTO_INCLUDE openssl/hmac.h)
+ddhost_require(DDHOST_CRYPTO_LIBRARY "OpenSSL's libcrypto" libssl-dev)
+ddhost_require(DDHOST_CRYPTO_INCLUDE "OpenSSL's libcrypto (its header)" libssl-dev)
+add_library(ddhost_crypto INTERFACE)
+add_library(ddhost::crypto ALIAS ddhost_crypto)
+target_include_directories(ddhost_crypto SYSTEM INTERFACE "${DDHOST_CRYPTO_INCLUDE}")
+target_link_libraries(ddhost_crypto INTERFACE "${DDHOST_CRYPTO_LIBRARY}" Threads::Threads ${CMAKE_DL_LIBS})
+
 if(DDHOST_WITH_TORCH) # for models of images
   find_package(ZLIB QUIET)
   ddhost_require(ZLIB_FOUND "zlib" zlib1g-dev)

@@ -43,10 +43,10 @@ fs::path hidden_name(const fs::path& path, const char* suffix) {
 bool lacks_unnamed_files(int error) { return error == EOPNOTSUPP || error == EISDIR || error == ENOENT; }
 
 // `hidden` is set if the file needs a name.
-int open_in(const fs::path& folder, const fs::path& what, fs::path& hidden) {
+int open_in(const fs::path& folder, const fs::path& what, bool is_hidden, fs::path& hidden) {
   constexpr int kMostTries = 100;
-  int fd = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0644);
-  if (fd < 0 && lacks_unnamed_files(errno)) {
+  int fd = is_hidden ? -1 : ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0644);
+  if (is_hidden || (fd < 0 && lacks_unnamed_files(errno))) {
     for (int n = 0; fd < 0 && n < kMostTries; ++n) {
       hidden = folder / ddh::str(".ddhost-", ::getpid(), "-", n);
       fd = ::open(hidden.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -210,7 +210,11 @@ std::string read_whole(const fs::path& file) {
   return text;
 }
 
-NewFile::NewFile(const fs::path& folder, const fs::path& what) : data_(what, open_in(folder, what, hidden_)) {}
+NewFile::NewFile(const fs::path& folder, const fs::path& what, bool is_hidden)
+    : data_(what, open_in(folder, what, is_hidden, hidden_)) {}
+
+// It has no name here, so that this process neither publishes nor removes it.
+NewFile::NewFile(const Elsewhere& file) : data_(file.hidden, RangeFile::Mode::write) {}
 
 NewFile::~NewFile() {
   if (!hidden_.empty()) ::unlink(hidden_.c_str());

@@ -64,7 +64,13 @@ std::string read_whole(const std::filesystem::path& file);
 class NewFile {
  public:
   // A file on the disk of `folder`, which exists. `what` names the file in errors.
-  NewFile(const std::filesystem::path& folder, const std::filesystem::path& what);
+  // `is_hidden`: it has a name, so that other hosts can open it.
+  NewFile(const std::filesystem::path& folder, const std::filesystem::path& what, bool is_hidden = false);
+  // The hidden file of a NewFile of another host, which publishes and removes it.
+  struct Elsewhere {
+    std::filesystem::path hidden;
+  };
+  explicit NewFile(const Elsewhere& file);
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile();

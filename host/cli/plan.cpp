@@ -172,7 +172,7 @@ MemoryPlan plan_of(const PreparedRun& run) {
   KvLocal kv;
   Progress progress(1);
   ProgressOfRank record(progress, 0);
-  const RankSeat seat{0, run.world_size, 0, 0, kv, record, 0};
+  const RankSeat seat{0, std::make_shared<Nodes>(run.world_size, run.ranks_per_node), kv, record, 0};
   return in_words_of_user(run.config, [&] { return plan_memory(run, run.config.clone(), seat); });
 }
 
@@ -394,7 +394,7 @@ std::string planned_memory(const PreparedRun& run) {
 
 int plan_run(const CommandLine& line, Registry& registry, std::ostream& out) {
   const UserConfig user = user_config(line, {});
-  const RunPlace place = choose_place(user, registry, kMostPlanned);
+  const RunPlace place = choose_place(user, registry, /*cluster=*/nullptr, kMostPlanned);
   LoaderRecord record;
   const auto prepare = [&](LoaderRecord& of_loader) -> Prepared {
     const std::vector<Planned> all = plan_all(line, registry, place, of_loader);

@@ -7,6 +7,7 @@
 
 #include "checkpoint/checkpoint_folder.hpp"
 #include "cli/commands.hpp"
+#include "config/launchers.hpp"
 #include "config/replaced.hpp"
 #include "config/run_length.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -14,6 +15,7 @@
 #include "engine/state/initialize.hpp"
 #include "launch/launch.hpp"
 #include "plan/convert.hpp"
+#include "plan/decisions.hpp"
 #include "plan/load_guard.hpp"
 #include "plan/prepare.hpp"
 #include "plan/resume.hpp"
@@ -21,6 +23,9 @@
 
 namespace ddhost {
 namespace {
+
+// The head prepares the run meanwhile, which may convert weights of another program. If it ends, so does the wait.
+constexpr std::chrono::hours kDecisionTimeout{24};
 
 void print_warnings(const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) print_sentence("warning: " + warning);
@@ -117,11 +122,31 @@ struct Request {
   const UserConfig& user;
   const std::vector<std::string>& replaced;  // sentences: what the command line replaces in the file
   const RunPlace& place;
+  Cluster* cluster;  // the other launchers of the run; null: there are none
 };
+
+// In the loader of another host than the head's.
+Prepared prepare_as_member(const Request& request, Registry& registry, LoaderRecord& record) {
+  CommandLine line = request.line;
+  const Json decisions = await_decisions(request.cluster->loader_kv(), kDecisionTimeout);
+  for (Override& more : overrides_of(decisions)) line.overrides.push_back(std::move(more));
+  UserConfig user = UserConfig::read(line.config_file, line.overrides);
+  static_cast<void>(replace_excluded_options(user));
+  const auto run =
+      std::make_shared<PreparedRun>(prepare_run(std::move(user), registry, request.place, work_of(line.command), &record));
+  in_words_of_user(run->config, [&] {
+    if (run->wish.from == ResumeWish::From::none) settle_weights(*run);
+    take_over(*run, decisions);
+    if (run->resume.empty()) convert_weights(*run, registry);
+    run->fingerprints = fingerprints_of(*run);
+  });
+  return {run->ranks_are_threads, libraries_of(*run), [run](const RankSeat& seat) { return start_rank(*run, seat); }};
+}
 
 // In the loader.
 Prepared prepare(const Request& request, Registry& registry, LoaderRecord& record, std::ostream& out) {
   const CommandLine& line = request.line;
+  if (request.cluster != nullptr && !request.cluster->is_head()) return prepare_as_member(request, registry, record);
   const auto run =
       std::make_shared<PreparedRun>(prepare_run(request.user, registry, request.place, work_of(line.command), &record));
   for (const auto& warnings :
@@ -136,15 +161,32 @@ Prepared prepare(const Request& request, Registry& registry, LoaderRecord& recor
     if (run->work == Work::kTrain) std::cerr << planned_memory(*run);
   });
   if (line.dry_run) return {};
+  if (request.cluster != nullptr) publish_decisions(*run, request.cluster->loader_kv());
   return {run->ranks_are_threads, libraries_of(*run), [run](const RankSeat& seat) { return start_rank(*run, seat); }};
 }
 
-LaunchArgs launch_args(Command command, const Config& host, int world_size) {
+// The launchers of the run, if another program has started several.
+std::unique_ptr<Cluster> join_cluster(const Config& host, const Registry& registry) {
+  const std::optional<Placement> placement =
+      find_placement(launchers(registry.name_folders()), host.get<std::string>("launch.from"));
+  if (!placement) return nullptr;
+  ClusterSettings settings;
+  settings.rendezvous = host.get<std::string>("launch.rendezvous");
+  settings.interface = host.get<std::string>("launch.interface");
+  settings.ports = host.get<std::string>("launch.ports");
+  settings.timeout = time_of(host, "launch.timeout");
+  settings.heartbeat = time_of(host, "launch.heartbeat");
+  if (const Json nproc = host.find("run.nproc")->value; !nproc.is_null()) settings.world_size = nproc.get<int>();
+  return Cluster::join(*placement, settings);
+}
+
+LaunchArgs launch_args(Command command, const Config& host, int world_size, Cluster* cluster) {
   LaunchArgs args;
   args.world_size = world_size;
+  args.cluster = cluster;
   args.ranks_per_node = static_cast<int>(host.get<int64_t>("run.ranks_per_node"));
   args.watchdog = watchdog_limits(host);
-  args.stop_grace = stop_grace(host);
+  args.stop_grace = time_of(host, "launch.grace");
   if (command == Command::kEval) args.unit = "micro-batch";
   if (command == Command::kGenerate) args.unit = "item";
   return args;
@@ -168,15 +210,16 @@ std::string changes_text(const TriedChanges& tried) {
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
   UserConfig user = UserConfig::read(line.config_file, line.overrides);
   const std::vector<std::string> replaced = replace_excluded_options(user);
-  const RunPlace place = choose_place(user, registry);
   const Config host(user, run_sections(user), /*plugin_sections=*/false);
+  const std::unique_ptr<Cluster> cluster = line.dry_run ? nullptr : join_cluster(host, registry);
+  const RunPlace place = choose_place(user, registry, cluster.get());
   LoaderRecord record;
-  const Request request{line, user, replaced, place};
+  const Request request{line, user, replaced, place, cluster.get()};
   Outcome outcome = launch(
-      launch_args(line.command, host, place.world_size),
+      launch_args(line.command, host, place.world_size, cluster.get()),
       [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
   clean_up_folder(record.folder(), outcome.exit_code != 0);
-  if (outcome.shortage) {
+  if (outcome.shortage && cluster == nullptr) {
     const TriedChanges tried = changes_that_fit(line, registry, place, *outcome.shortage);
     if (line.fit && !tried.changes.empty()) {
       print_sentence(outcome.sentence);

@@ -204,6 +204,18 @@ constexpr const char* kSchedule = R"json({"properties": {
   }, "x-aliases": {"plugin": {"key": "type"}}})json";
 
 constexpr const char* kLaunch = R"json({"properties": {
+  "from": {"type": "string", "default": "auto",
+    "description": "the program that has started the tasks of a run on several hosts: auto, none, or its name"},
+  "rendezvous": {"type": "string", "default": "", "x-path": true,
+    "description": "file through which tasks find each other, on a disk that all hosts share; empty: one in ~/.ddhost"},
+  "interface": {"type": "string", "default": "",
+    "description": "network interface or address of this host for the other hosts; empty: the one that leads to them"},
+  "ports": {"type": "string", "default": "",
+    "description": "ports on which a run listens for its other hosts, such as 4000-4010; empty: any"},
+  "timeout": {"type": "number", "default": 120, "minimum": 1, "maximum": 1000000, "x-unit": "s",
+    "description": "wait this long for the other tasks of a run on several hosts"},
+  "heartbeat": {"type": "number", "default": 5, "minimum": 0.1, "maximum": 1000000, "x-unit": "s",
+    "description": "end the run if nothing is heard of a host for this time"},
   "grace": {"type": "number", "default": 10, "minimum": 0, "maximum": 1000000, "x-unit": "s",
     "description": "after SIGTERM, end ranks that begin and end no call for this time, or the longest call's; 0: never"}
 }})json";

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -17,10 +18,13 @@ namespace {
 
 constexpr uint32_t kSet = 1;
 constexpr uint32_t kGet = 2;
+constexpr uint32_t kAdd = 3;
+constexpr uint32_t kErase = 4;
 
 constexpr uint32_t kFound = 0;
 constexpr uint32_t kNotYet = 1;
 constexpr uint32_t kAborted = 2;
+constexpr uint32_t kRefused = 16;  // and the ddh_rc
 
 struct Request {
   uint32_t op, key_bytes, value_bytes_or_ms;
@@ -90,12 +94,30 @@ Answer exchange(int fd, const std::string& request) {
   return {reply.status, read_exactly(fd, reply.bytes)};
 }
 
+std::string require_done(Answer answer) {
+  if (answer.status >= kRefused) ddh::fail(static_cast<ddh_rc>(answer.status - kRefused), answer.text);
+  return std::move(answer.text);
+}
+
+std::string text_of(int64_t number) {
+  std::string text(sizeof number, '\0');
+  std::memcpy(text.data(), &number, sizeof number);
+  return text;
+}
+
+// `text` has its size.
+int64_t number_in(const std::string& text) {
+  int64_t number = 0;
+  std::memcpy(&number, text.data(), sizeof number);
+  return number;
+}
+
 }  // namespace
 
 void KvLocal::set(const std::string& key, const std::string& value) {
   check_kv_size(key, value);
   const std::lock_guard lock(mutex_);
-  values_[key] = value;
+  values_.set(key, value);
   changed_.notify_all();
 }
 
@@ -103,11 +125,21 @@ std::string KvLocal::get(const std::string& key, std::chrono::milliseconds timeo
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   std::unique_lock lock(mutex_);
   const bool ended =
-      changed_.wait_until(lock, deadline, [&] { return !abort_reason_.empty() || values_.find(key) != values_.end(); });
-  const auto at = values_.find(key);
-  if (at != values_.end()) return at->second;
+      changed_.wait_until(lock, deadline, [&] { return !abort_reason_.empty() || values_.find(key) != nullptr; });
+  if (const std::string* const value = values_.find(key)) return *value;
   if (ended) ddh::fail(DDH_ABORTED, abort_reason_);
   fail_kv_timeout(key, timeout);
+}
+
+int64_t KvLocal::add(const std::string& key, int64_t delta) {
+  check_kv_size(key, "");
+  const std::lock_guard lock(mutex_);
+  return values_.add(key, delta);
+}
+
+void KvLocal::erase(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  values_.erase(key);
 }
 
 void KvLocal::abort(const std::string& reason) {
@@ -134,7 +166,21 @@ void KvClient::set(const std::string& key, const std::string& value) {
   check_kv_size(key, value);
   const Request head{kSet, static_cast<uint32_t>(key.size()), static_cast<uint32_t>(value.size())};
   const std::lock_guard lock(mutex_);
-  exchange(socket_.get(), packed(head, key, value));
+  require_done(exchange(socket_.get(), packed(head, key, value)));
+}
+
+int64_t KvClient::add(const std::string& key, int64_t delta) {
+  check_kv_size(key, "");
+  const Request head{kAdd, static_cast<uint32_t>(key.size()), sizeof delta};
+  const std::lock_guard lock(mutex_);
+  return number_in(require_done(exchange(socket_.get(), packed(head, key, text_of(delta)))));
+}
+
+void KvClient::erase(const std::string& key) {
+  check_kv_size(key, "");
+  const Request head{kErase, static_cast<uint32_t>(key.size()), 0};
+  const std::lock_guard lock(mutex_);
+  require_done(exchange(socket_.get(), packed(head, key, "")));
 }
 
 std::string KvClient::get(const std::string& key, std::chrono::milliseconds timeout) {
@@ -192,17 +238,13 @@ void KvServer::abort(const std::string& reason) {
 }
 
 void KvServer::read_from(Peer& peer) {
-  char chunk[16384];
-  while (peer.socket.get() >= 0) {
-    const ssize_t n = ::recv(peer.socket.get(), chunk, sizeof chunk, MSG_DONTWAIT);
-    if (n > 0) {
-      peer.in.append(chunk, static_cast<size_t>(n));
-      continue;
-    }
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+  // What is left is read after the next poll, so a fast sender does not keep the launcher here.
+  std::array<char, 1 << 17> chunk;  // NOLINT(cppcoreguidelines-pro-type-member-init): recv fills it
+  const ssize_t n = ::recv(peer.socket.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+  if (n > 0)
+    peer.in.append(chunk.data(), static_cast<size_t>(n));
+  else if (n == 0 || (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK))
     peer = Peer{};  // the rank has ended
-  }
 }
 
 void KvServer::handle_requests(Peer& peer) {
@@ -210,21 +252,35 @@ void KvServer::handle_requests(Peer& peer) {
   Request head;
   while (!peer.wait.open && peer.in.size() >= sizeof head) {
     std::memcpy(&head, peer.in.data(), sizeof head);
-    const size_t value_bytes = head.op == kSet ? head.value_bytes_or_ms : 0;
-    if (head.key_bytes > kMaxKvKeyBytes || value_bytes > kMaxKvBytes) {
+    const size_t value_bytes = head.op == kGet ? 0 : head.value_bytes_or_ms;
+    const bool is_known = head.op >= kSet && head.op <= kErase;
+    if (!is_known || head.key_bytes > kMaxKvKeyBytes || value_bytes > kMaxKvBytes ||
+        (head.op == kAdd && value_bytes != sizeof(int64_t))) {
       peer = Peer{};  // invalid protocol: a plugin wrote to the socket
       return;
     }
     const size_t total = sizeof head + head.key_bytes + value_bytes;
     if (peer.in.size() < total) return;
     const std::string key = peer.in.substr(sizeof head, head.key_bytes);
-    if (head.op == kSet) {
-      values_[key] = peer.in.substr(sizeof head + head.key_bytes, value_bytes);
-      peer.out += packed(Reply{kFound, 0}, "", "");
-    } else {
+    if (head.op == kGet)
       peer.wait = {true, key, Clock::now() + std::chrono::milliseconds(head.value_bytes_or_ms)};
-    }
+    else
+      peer.out += answer(head.op, key, peer.in.substr(sizeof head + head.key_bytes, value_bytes));
     peer.in.erase(0, total);
+  }
+}
+
+std::string KvServer::answer(uint32_t op, const std::string& key, const std::string& value) {
+  try {
+    std::string result;
+    if (op == kSet) values_.set(key, value);
+    if (op == kAdd) result = text_of(values_.add(key, number_in(value)));
+    if (op == kErase) values_.erase(key);
+    return packed(Reply{kFound, static_cast<uint32_t>(result.size())}, result, "");
+  } catch (const ddh::Error& error) {
+    const std::string sentence = error.what();
+    return packed(Reply{kRefused + static_cast<uint32_t>(error.code()), static_cast<uint32_t>(sentence.size())},
+                  sentence, "");
   }
 }
 
@@ -232,9 +288,8 @@ void KvServer::answer_waits() {
   const auto now = Clock::now();
   for (Peer& peer : peers_) {
     if (!peer.wait.open) continue;
-    const auto at = values_.find(peer.wait.key);
-    if (at != values_.end()) {
-      peer.out += packed(Reply{kFound, static_cast<uint32_t>(at->second.size())}, at->second, "");
+    if (const std::string* const value = values_.find(peer.wait.key)) {
+      peer.out += packed(Reply{kFound, static_cast<uint32_t>(value->size())}, *value, "");
     } else if (!abort_reason_.empty()) {
       peer.out += packed(Reply{kAborted, static_cast<uint32_t>(abort_reason_.size())}, abort_reason_, "");
     } else if (now >= peer.wait.deadline) {

@@ -4,7 +4,7 @@
 // are processes the launcher stores the values and serves every rank over a socket pair that was created before the
 // fork.
 //
-//   request   uint32 op, uint32 key bytes, uint32 value bytes or timeout in ms, key, value
+//   request   uint32 op, uint32 key bytes, uint32 value bytes or timeout in ms, key, value; add: value is an int64
 //   reply     uint32 status, uint32 bytes, value or sentence
 #pragma once
 
@@ -12,13 +12,13 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <map>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/services/comm/kv.hpp"
+#include "launch/kv_values.hpp"
 
 namespace ddhost {
 
@@ -27,13 +27,15 @@ class KvLocal : public Kv {
  public:
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
+  int64_t add(const std::string& key, int64_t delta) override;
+  void erase(const std::string& key) override;
   // Ends all current and later waits with DDH_ABORTED and this message.
   void abort(const std::string& reason);
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
+  KvValues values_;
   std::string abort_reason_;
 };
 
@@ -68,6 +70,8 @@ class KvClient : public Kv {
   explicit KvClient(Fd socket) : socket_(std::move(socket)) {}
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
+  int64_t add(const std::string& key, int64_t delta) override;
+  void erase(const std::string& key) override;
 
  private:
   std::mutex mutex_;
@@ -85,6 +89,8 @@ class KvServer {
   // Milliseconds until a wait times out; -1: none is open.
   [[nodiscard]] int timeout_ms() const;
   void serve(const std::vector<pollfd>& polled);
+  // A rank on another host.
+  void add(Fd socket) { peers_.push_back({std::move(socket), "", "", {}}); }
   // Ends all current and later waits with this message.
   void abort(const std::string& reason);
 
@@ -101,11 +107,12 @@ class KvServer {
   };
   void read_from(Peer& peer);
   void handle_requests(Peer& peer);
+  std::string answer(uint32_t op, const std::string& key, const std::string& value);
   void answer_waits();
   static void flush(Peer& peer);
 
   std::vector<Peer> peers_;
-  std::map<std::string, std::string> values_;
+  KvValues values_;
   std::string abort_reason_;
 };
 

@@ -102,13 +102,23 @@ struct Sockets {
   std::vector<Fd> servers, clients;
   std::string problem;
 
-  explicit Sockets(int ranks) {
+  explicit Sockets(const LaunchArgs& args) {
     try {
+      const int ranks = args.ranks_here().count;
+      if (args.cluster != nullptr && !args.cluster->is_head()) {  // the store is the head's
+        clients = args.cluster->store_sockets(ranks);
+        args.cluster->set_loader_socket(std::move(args.cluster->store_sockets(1).front()));
+        return;
+      }
       for (int rank = 0; rank < ranks; ++rank) {
         SocketPair pair = make_socket_pair();
         servers.push_back(std::move(pair.server));
         clients.push_back(std::move(pair.client));
       }
+      if (args.cluster == nullptr) return;
+      SocketPair pair = make_socket_pair();
+      servers.push_back(std::move(pair.server));
+      args.cluster->set_loader_socket(std::move(pair.client));
     } catch (const ddh::Error& error) {
       problem = error.what();
       servers.clear();
@@ -118,17 +128,18 @@ struct Sockets {
 };
 
 void start_processes(const Start& start, const RankFunction& rank_function, Sockets& sockets) {
-  require_memory_of_processes(start.args.world_size, ddh::free_memory());
+  const RankRange ranks = start.args.ranks_here();
+  require_memory_of_processes(ranks.count, ddh::free_memory());
   if (!sockets.problem.empty()) ddh::fail(DDH_RESOURCE_EXHAUSTED, sockets.problem);
   const pid_t loader = ::getpid();
-  for (int rank = 0; rank < start.args.world_size; ++rank) {
+  for (int rank = ranks.first; rank < ranks.end(); ++rank) {
     flush_output();
     const pid_t pid = ::fork();
     if (pid < 0)
       ddh::fail(DDH_RESOURCE_EXHAUSTED, "can't start a process for rank ", rank, ": ", std::strerror(errno),
                 "; start fewer ranks");
     if (pid == 0) {
-      Fd mine = std::move(sockets.clients[static_cast<size_t>(rank)]);
+      Fd mine = std::move(sockets.clients[static_cast<size_t>(rank - ranks.first)]);
       sockets.clients.clear();
       rank_process(start, rank, rank_function, loader, std::move(mine));
     }
@@ -210,8 +221,9 @@ Outcome launch(const LaunchArgs& args, const Prepare& prepare, LoaderRecord& rec
   if (args.world_size < 1)
     ddh::fail(DDH_INVALID_ARGUMENT, "a run can't have ", args.world_size, " ranks; start at least 1");
   Progress progress(args.world_size);
-  const Start start{args, prepare, record, progress, ::getpid(), make_run_id()};
-  Sockets sockets(args.world_size);
+  const uint64_t run_id = args.cluster != nullptr ? args.cluster->run_id() : make_run_id();
+  const Start start{args, prepare, record, progress, ::getpid(), run_id};
+  Sockets sockets(args);
   const AdoptsOrphans adopts_orphans;
   SignalWatch signals;
   Supervisor supervisor(args, progress, record, signals, std::move(sockets.servers));

@@ -13,10 +13,12 @@
 
 #include "ddh/sdk/memory/free_memory.hpp"
 #include "engine/services/rank_seat.hpp"
+#include "launch/cluster/cluster.hpp"
 #include "launch/kv.hpp"
 #include "launch/loader_record.hpp"
 #include "launch/memory_kills.hpp"
 #include "launch/progress.hpp"
+#include "launch/rank_range.hpp"
 #include "launch/watchdog.hpp"
 
 namespace ddhost {
@@ -27,7 +29,8 @@ using RankFunction = std::function<int(RankSeat&)>;
 
 struct LaunchArgs {
   int world_size = 1;
-  int ranks_per_node = 0;                         // 0 = all on one node
+  int ranks_per_node = 0;                         // of nodes that are simulated on one machine; 0: none are
+  Cluster* cluster = nullptr;                     // the other launchers of the run; null: there are none
   bool threads = false;                           // ranks are threads of one process; unless a Prepare decides it
   std::chrono::milliseconds failure_grace{2000};  // time for the other ranks to end after one has failed
   // After a signal that ends the run, a rank that begins and ends no plugin call for this time is killed, or for the
@@ -37,6 +40,9 @@ struct LaunchArgs {
   std::chrono::milliseconds echo{1000};  // a second signal within this time is a copy, sent to group and process
   WatchdogLimits watchdog{};
   CgroupFiles cgroups{};
+
+  // The ranks that this launcher starts.
+  [[nodiscard]] RankRange ranks_here() const { return cluster != nullptr ? cluster->mine() : RankRange{0, world_size}; }
 };
 
 struct Outcome {

@@ -95,7 +95,12 @@ Supervisor::Supervisor(const LaunchArgs& args, Progress& progress, LoaderRecord&
       watchdog_(progress, args.world_size, args.watchdog),
       load_watch_(record, args.watchdog),
       standstill_(progress, args.world_size, args.stop_grace),
-      memory_kills_(args.cgroups) {}
+      memory_kills_(args.cgroups) {
+  const RankRange here = args.ranks_here();
+  for (int rank = 0; rank < args.world_size; ++rank)
+    if (rank < here.first || rank >= here.end()) set_state(rank, Watchdog::RankState::kEnded);
+  if (here.count < args.world_size) watchdog_.expect_others();
+}
 
 Supervisor::~Supervisor() {
   kill_all();
@@ -105,6 +110,7 @@ Supervisor::~Supervisor() {
 }
 
 void Supervisor::forget_in_child() {
+  if (args_.cluster != nullptr) args_.cluster->forget();
   loader_ = 0;
   ranks_.clear();
   kv_ = KvServer({});
@@ -112,7 +118,8 @@ void Supervisor::forget_in_child() {
 
 Outcome Supervisor::run() {
   reap();
-  while (is_running()) {
+  while (is_running() || cluster_waits()) {
+    if (!is_running()) tell_end();
     wait_for_news();
     watch();
     if (deadline_ && Clock::now() >= *deadline_) {
@@ -121,8 +128,54 @@ Outcome Supervisor::run() {
       deadline_.reset();
     }
   }
-  if (without_ranks_ && end_.stop_signal == 0) return *without_ranks_;
-  return verdict(end_, progress_, args_.world_size);
+  Outcome outcome = own_outcome();
+  if (args_.cluster == nullptr) return outcome;
+  if (args_.cluster->is_head()) {
+    args_.cluster->tell_end(outcome.exit_code);
+    return outcome;
+  }
+  // The head prints the sentence.
+  return {exit_code_.value_or(outcome.exit_code), head_is_gone_ ? end_.death : ""};
+}
+
+Outcome Supervisor::own_outcome() const {
+  const bool knows = without_ranks_ && (without_ranks_->exit_code != 0 || !end_.failed);
+  if (knows && end_.stop_signal == 0) return *without_ranks_;
+  return verdict(end_, progress_, args_.ranks_here());
+}
+
+// A member waits for the verdict, the head for its members.
+bool Supervisor::cluster_waits() const { return args_.cluster != nullptr && args_.cluster->waits(); }
+
+// A member says once that its ranks have ended.
+void Supervisor::tell_end() {
+  if (has_told_end_ || args_.cluster->is_head()) return;
+  has_told_end_ = true;
+  const Outcome outcome = own_outcome();
+  args_.cluster->tell_end(outcome.exit_code);
+}
+
+void Supervisor::serve_cluster(const std::vector<pollfd>& polled) {
+  ClusterNews news = args_.cluster->serve(polled);
+  for (Fd& guest : news.store_guests) kv_.add(std::move(guest));
+  for (const ClusterNews::Failure& failure : news.failures) failed_elsewhere(failure);
+  for (const int number : news.signals) stop({number, 0});
+  if (news.save) progress_.request_save();
+  if (news.exit_code) exit_code_ = news.exit_code;
+}
+
+void Supervisor::failed_elsewhere(const ClusterNews::Failure& failure) {
+  const bool is_head = args_.cluster->is_head();
+  if (failure.caused_by_peer) {
+    if (end_.noticed.empty()) end_.noticed = failure.sentence;
+  } else if (!killing_ && end_.death.empty() && !has_own_failure(progress_, args_.ranks_here())) {
+    end_.death = failure.sentence;
+  }
+  end_.failed = true;
+  head_is_gone_ |= !is_head && !failure.caused_by_peer;
+  kv_.abort(failure.sentence);
+  if (is_head) args_.cluster->tell_failure(failure.sentence, true);
+  set_deadline(args_.failure_grace);
 }
 
 bool Supervisor::is_running() const {
@@ -135,6 +188,10 @@ bool Supervisor::ranks_are_threads() const {
 
 void Supervisor::wait_for_news() {
   std::vector<pollfd> set = kv_.poll_set();
+  const auto of_kv = static_cast<std::ptrdiff_t>(set.size());
+  std::vector<pollfd> of_cluster;
+  if (args_.cluster != nullptr) of_cluster = args_.cluster->poll_set();
+  set.insert(set.end(), of_cluster.begin(), of_cluster.end());
   set.push_back({signals_.fd(), POLLIN, 0});
   int timeout = kv_.timeout_ms();
   const auto at_most = [&timeout](std::chrono::milliseconds limit) {
@@ -144,17 +201,25 @@ void Supervisor::wait_for_news() {
   if (deadline_) at_most(std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()));
   if (watchdog_.interval()) at_most(*watchdog_.interval());
   if (standstill_.interval()) at_most(*standstill_.interval());
+  if (args_.cluster != nullptr && args_.cluster->timeout_ms() >= 0)
+    at_most(std::chrono::milliseconds(args_.cluster->timeout_ms()));
   if (::poll(set.data(), set.size(), timeout) < 0) {
     if (errno == EINTR) return;
     ddh::fail(DDH_INTERNAL, "the launcher can't wait for its ranks: ", std::strerror(errno));
   }
   set.pop_back();
-  kv_.serve(set);
+  kv_.serve({set.begin(), set.begin() + of_kv});
+  if (args_.cluster != nullptr) serve_cluster({set.begin() + of_kv, set.end()});
   for (const SignalWatch::Signal& signal : signals_.take()) {
     if (signal.number == SIGUSR1)
       progress_.request_save();
     else if (signal.number != SIGCHLD)
       stop(signal);
+    if (args_.cluster == nullptr || signal.number == SIGCHLD) continue;
+    if (signal.number == SIGUSR1)
+      args_.cluster->tell_save();
+    else
+      args_.cluster->tell_signal(signal.number);
   }
   reap();
 }
@@ -200,6 +265,10 @@ void Supervisor::loader_ended(int status) {
       return ranks_ended_together(status);
     case LoaderRecord::State::kEnded:
       without_ranks_ = {record_.exit_code(), record_.failure()};
+      if (args_.cluster != nullptr && without_ranks_->exit_code != 0 && !end_.failed) {
+        kv_.abort(without_ranks_->sentence);
+        args_.cluster->tell_failure(without_ranks_->sentence, false);
+      }
       take_over_ranks();  // it may have started some before it failed
       return kill_all();
     case LoaderRecord::State::kPreparing:
@@ -207,6 +276,10 @@ void Supervisor::loader_ended(int status) {
   }
   end_.failed = true;
   if (!killing_) end_.death = loader_death(status);
+  if (args_.cluster != nullptr && !killing_) {
+    kv_.abort(end_.death);
+    args_.cluster->tell_failure(end_.death, false);
+  }
   take_over_ranks();  // it may have started some
   kill_all();
 }
@@ -258,6 +331,7 @@ void Supervisor::end_run(const std::string& death) {
   end_.failed = true;
   end_.death = death;
   kv_.abort("the launcher has ended the run");
+  if (args_.cluster != nullptr) args_.cluster->tell_failure(death, false);
   kill_all();
 }
 
@@ -288,7 +362,7 @@ void Supervisor::ranks_ended_together(int status) {
   bool has_reason = false;  // a rank's own, or the end of others
   for (int rank = 0; rank < args_.world_size; ++rank) has_reason = has_reason || progress_.failure(rank).order != 0;
   const bool exited = WIFEXITED(status) && WEXITSTATUS(status) != 0;
-  if (!killing_ && end_.death.empty() && !has_own_failure(progress_, args_.world_size) && !(exited && has_reason))
+  if (!killing_ && end_.death.empty() && !has_own_failure(progress_, args_.ranks_here()) && !(exited && has_reason))
     end_.death = death_together(status);
 }
 
@@ -317,9 +391,12 @@ std::string Supervisor::death_together(int status) const {
 
 void Supervisor::rank_failed(int rank, int status) {
   end_.failed = true;
-  if (!killing_ && end_.death.empty() && !has_own_failure(progress_, args_.world_size))
+  if (!killing_ && end_.death.empty() && !has_own_failure(progress_, args_.ranks_here()))
     end_.death = rank_death(rank, status);
   kv_.abort(ddh::str("rank ", rank, " has ended with an error"));
+  if (args_.cluster != nullptr && !killing_)
+    args_.cluster->tell_failure(own_outcome().sentence,
+                                end_.death.empty() && !has_own_failure(progress_, args_.ranks_here()));
   set_deadline(args_.failure_grace);
 }
 

@@ -85,6 +85,11 @@ class Supervisor {
     bool running = false;
   };
 
+  [[nodiscard]] Outcome own_outcome() const;
+  [[nodiscard]] bool cluster_waits() const;
+  void tell_end();
+  void serve_cluster(const std::vector<pollfd>& polled);
+  void failed_elsewhere(const ClusterNews::Failure& failure);
   void wait_for_news();
   void stop(const SignalWatch::Signal& signal);
   void watch();
@@ -125,6 +130,8 @@ class Supervisor {
   std::optional<Outcome> without_ranks_;
   RunEnd end_;
   bool killing_ = false;
+  std::optional<int> exit_code_;  // the head's verdict
+  bool has_told_end_ = false, head_is_gone_ = false;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
 };
 

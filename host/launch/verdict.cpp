@@ -24,9 +24,9 @@ struct Cause {
 };
 
 // The earliest failure; a rank's own failure comes before one caused by a peer.
-Cause first_cause(const Progress& progress, int world_size) {
+Cause first_cause(const Progress& progress, RankRange ranks) {
   Cause cause;
-  for (int rank = 0; rank < world_size; ++rank) {
+  for (int rank = ranks.first; rank < ranks.end(); ++rank) {
     const Progress::Failure failure = progress.failure(rank);
     if (failure.order == 0) continue;
     const bool better_kind = cause.failure.caused_by_peer && !failure.caused_by_peer;
@@ -37,18 +37,18 @@ Cause first_cause(const Progress& progress, int world_size) {
 }
 
 // Bad input fails on every rank in the same way, so the rank's number is left out.
-bool all_say(const std::string& sentence, const Progress& progress, int world_size) {
+bool all_say(const std::string& sentence, const Progress& progress, RankRange ranks) {
   int same = 0;
-  for (int rank = 0; rank < world_size; ++rank) {
+  for (int rank = ranks.first; rank < ranks.end(); ++rank) {
     const Progress::Failure failure = progress.failure(rank);
     if (failure.sentence == sentence) ++same;
     if (failure.order != 0 && !failure.caused_by_peer && failure.sentence != sentence) return false;
   }
-  return same > 1 || world_size == 1;
+  return same > 1 || ranks.count == 1;
 }
 
-bool are_all(const Progress& progress, int world_size, bool (Progress::*what)(int) const) {
-  for (int rank = 0; rank < world_size; ++rank)
+bool are_all(const Progress& progress, RankRange ranks, bool (Progress::*what)(int) const) {
+  for (int rank = ranks.first; rank < ranks.end(); ++rank)
     if (!(progress.*what)(rank)) return false;
   return true;
 }
@@ -57,29 +57,30 @@ bool is_peers_fault(ddh_rc code) { return code == DDH_UNAVAILABLE || code == DDH
 
 }  // namespace
 
-bool has_own_failure(const Progress& progress, int world_size) {
-  const Cause cause = first_cause(progress, world_size);
+bool has_own_failure(const Progress& progress, RankRange ranks) {
+  const Cause cause = first_cause(progress, ranks);
   return cause.rank >= 0 && !cause.failure.caused_by_peer;
 }
 
-Outcome verdict(const RunEnd& end, const Progress& progress, int world_size) {
+Outcome verdict(const RunEnd& end, const Progress& progress, RankRange ranks) {
   Outcome outcome;
-  if (end.failed) outcome = {1, "a rank ended with an error and gave no reason; the run has ended"};
-  const Cause cause = first_cause(progress, world_size);
+  if (end.failed)
+    outcome = {1, end.noticed.empty() ? "a rank ended with an error and gave no reason; the run has ended" : end.noticed};
+  const Cause cause = first_cause(progress, ranks);
   if (!end.death.empty()) {
     outcome = {1, end.death};
   } else if (cause.rank >= 0) {
-    const bool alike = all_say(cause.failure.sentence, progress, world_size);
+    const bool alike = all_say(cause.failure.sentence, progress, ranks);
     outcome = {1, alike ? cause.failure.sentence : ddh::str("rank ", cause.rank, ": ", cause.failure.sentence)};
   }
   if (end.stop_signal == 0) return outcome;
   // Ranks that only noticed the end of others have not failed.
-  if (end.death.empty() && !has_own_failure(progress, world_size))
+  if (end.death.empty() && !has_own_failure(progress, ranks))
     outcome.sentence = end.killed_by_signal ? "a second signal ended the ranks, some of them in the middle of a step"
                        : end.has_begun && end.killed_after_stop
                            ? "the ranks did not end by themselves in time and were killed"
                            : "";
-  if (end.was_done && !end.failed && are_all(progress, world_size, &Progress::is_complete)) return outcome;
+  if (end.was_done && !end.failed && are_all(progress, ranks, &Progress::is_complete)) return outcome;
   outcome.exit_code = 128 + end.stop_signal;
   return outcome;
 }
@@ -106,8 +107,9 @@ int run_seat(const RankFunction& rank_function, RankSeat& seat, Progress& progre
 }
 
 RankSeat make_seat(const LaunchArgs& args, int rank, Kv& kv, RankRecord& record, uint64_t run_id) {
-  const int per_node = args.ranks_per_node > 0 ? args.ranks_per_node : args.world_size;
-  return {rank, args.world_size, rank % per_node, rank / per_node, kv, record, run_id};
+  const auto nodes =
+      args.cluster != nullptr ? args.cluster->nodes() : std::make_shared<Nodes>(args.world_size, args.ranks_per_node);
+  return {rank, nodes, kv, record, run_id};
 }
 
 uint64_t make_run_id() {
@@ -132,8 +134,9 @@ void note_stop(RunEnd& end, int signal, Progress& progress, const LaunchArgs& ar
   end.stop_signal = signal;
   end.stopped_at = now;
   end.has_begun = false;
-  for (int rank = 0; rank < args.world_size; ++rank) end.has_begun |= progress.has_begun(rank);
-  end.was_done = are_all(progress, args.world_size, &Progress::is_done);
+  const RankRange ranks = args.ranks_here();
+  for (int rank = ranks.first; rank < ranks.end(); ++rank) end.has_begun |= progress.has_begun(rank);
+  end.was_done = are_all(progress, ranks, &Progress::is_done);
   progress.request_stop();
   const std::string come = ddh::str("signal ", signal, " (", ::strsignal(signal), ") has come");
   if (end.was_done)

@@ -22,12 +22,13 @@ struct RunEnd {
   bool killed_after_stop = false;  // ranks did not end in time
   std::string death;               // a process died without a message, or stood still, and no rank had failed before
   bool failed = false;             // a rank ended with a non-zero exit code, or the launcher has ended the run
+  std::string noticed;             // what ranks of other hosts said that only noticed the end of others
 };
 
-Outcome verdict(const RunEnd& end, const Progress& progress, int world_size);
+Outcome verdict(const RunEnd& end, const Progress& progress, RankRange ranks);
 
 // Whether a rank has failed by itself, not because of another one.
-bool has_own_failure(const Progress& progress, int world_size);
+bool has_own_failure(const Progress& progress, RankRange ranks);
 
 // Runs the rank's function and returns its exit code. The message of an exception is written to the progress page.
 int run_seat(const RankFunction& rank_function, RankSeat& seat, Progress& progress);

@@ -152,12 +152,13 @@ void Watchdog::judge_waits(News& news, Clock::time_point now) {
   Watched& watched = ranks_[static_cast<size_t>(oldest)].threads[0];
   if (age < limit_of(watched.frame)) return;
   const std::string what =
-      free < 0
+      free < 0 && has_others_ ? "; every rank of this host waits, so a rank of another host is the cause"
+      : free < 0
           ? "; every rank waits for another one, probably because not all ranks made the same calls" + waiting(oldest)
           : ddh::str("; it waits for rank ", free, ", which is in the host's code, not in a plugin");
   const std::string sentence =
       ddh::str("rank ", oldest, " has been in ", progress_.place(oldest), " for ", seconds_text(age), what);
-  const bool may_end = free < 0 && limits_.abort.count() > 0;
+  const bool may_end = free < 0 && !has_others_ && limits_.abort.count() > 0;
   if (may_end && age >= limits_.abort) {
     news.end = sentence + abort_reason(limits_);
     return;

@@ -34,6 +34,8 @@ class Watchdog {
   // The time until the launcher must call it again; nullopt: the watchdog is off.
   [[nodiscard]] std::optional<std::chrono::milliseconds> interval() const;
   void set_state(int rank, RankState state) { ranks_[static_cast<size_t>(rank)].state = state; }
+  // There are ranks on other hosts, of which this object knows nothing.
+  void expect_others() { has_others_ = true; }
   struct News {
     std::vector<std::string> notices;
     std::string end;  // not empty: the run ends with this message
@@ -74,6 +76,7 @@ class Watchdog {
   const Progress& progress_;
   const WatchdogLimits limits_;
   std::vector<Rank> ranks_;
+  bool has_others_ = false;
   std::optional<Clock::time_point> last_look_;
 };
 

@@ -2,19 +2,14 @@
 #include "plan/load_guard.hpp"
 
 namespace ddhost {
-namespace {
 
-std::chrono::milliseconds as_time(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+std::chrono::milliseconds time_of(const Config& config, const char* key) {
+  return std::chrono::milliseconds(static_cast<int64_t>(config.get<double>(key) * 1000));
 }
-
-}  // namespace
 
 WatchdogLimits watchdog_limits(const Config& config) {
-  return {as_time(config.get<double>("run.watchdog")), as_time(config.get<double>("run.watchdog_abort"))};
+  return {time_of(config, "run.watchdog"), time_of(config, "run.watchdog_abort")};
 }
-
-std::chrono::milliseconds stop_grace(const Config& config) { return as_time(config.get<double>("launch.grace")); }
 
 LoadGuard::LoadGuard(LoaderRecord* record, const std::string& what) : record_(record) {
   if (record_ != nullptr) record_->begin_load(what);

@@ -14,8 +14,8 @@ namespace ddhost {
 
 // run.watchdog and run.watchdog_abort.
 WatchdogLimits watchdog_limits(const Config& config);
-// launch.grace.
-std::chrono::milliseconds stop_grace(const Config& config);
+// An option in seconds.
+std::chrono::milliseconds time_of(const Config& config, const char* key);
 
 // During its lifetime `what` is under way: "loading strategy 'x'".
 class LoadGuard {

@@ -142,6 +142,14 @@ void check_threads(PreparedRun& plan) {
   }
 }
 
+void check_hosts(const PreparedRun& plan) {
+  if (!plan.has_other_hosts) return;
+  for (const Plugin* plugin : {&plan.comm, &plan.host_comm})
+    if (plugin->desc != nullptr && (plugin->has_cap(DDH_CAP_SINGLE_HOST) || plugin->has_cap(DDH_CAP_RANKS_ARE_THREADS)))
+      ddh::fail(DDH_FAILED_PRECONDITION, "comm '", plugin->id(), "' connects ranks of one host, and this run has several ",
+                "launchers; choose another --comm (`ddhost list` shows them)");
+}
+
 // "cuda, rocm"
 std::string list_text(const char* const* list) {
   std::string text;
@@ -267,6 +275,7 @@ void settle(PreparedRun& plan) {
     ddh::fail(DDH_INVALID_ARGUMENT, "run.ranks_per_node=", plan.ranks_per_node, " does not divide the ",
               plan.world_size, " ranks into equal nodes; change it or --nproc");
   plan.ranks_are_threads = plan.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS);
+  check_hosts(plan);
   check_threads(plan);
   check_device(plan);
   check_features(plan.model, plan.strategy);
@@ -333,12 +342,18 @@ std::string instruction_limit() {
 
 }  // namespace
 
-RunPlace choose_place(const UserConfig& user, const Registry& registry, int most) {
+RunPlace choose_place(const UserConfig& user, const Registry& registry, const Cluster* cluster, int most) {
   const Config config(user, run_sections(user), /*plugin_sections=*/false);
   RunPlace place;
   place.device = choose_device(config, registry, base_of_device(user), [&](const fs::path& file) {
     return ask_devices(file, registry.lookup(), instruction_limit());
   });
+  if (cluster != nullptr) {
+    const Nodes& nodes = *cluster->nodes();
+    place.world_size = nodes.world_size();
+    place.local_size = nodes.sizes()[static_cast<size_t>(nodes.node(cluster->mine().first))];
+    return place;
+  }
   const bool is_given = !config.find("run.nproc")->value.is_null();
   place.world_size =
       resolve_world_size(is_given ? std::optional(config.get<int64_t>("run.nproc")) : std::nullopt, place.device, most);
@@ -349,9 +364,10 @@ PreparedRun prepare_run(UserConfig user, Registry& registry, const RunPlace& pla
   PreparedRun plan;
   plan.work = work;
   plan.world_size = place.world_size;
+  plan.has_other_hosts = place.local_size > 0;
   const std::string limit = instruction_limit(), instructions = linked_instructions(registry, limit);
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  const int share = std::max(1, cores / place.world_size);
+  const int share = std::max(1, cores / (place.local_size > 0 ? place.local_size : place.world_size));
   registry.set_limits({share, limit});
   plan.config = find_plugins(user, registry, place.device, record, plan);
   plan.threads_per_rank = threads_per_rank(plan, share);

@@ -13,6 +13,7 @@
 #include "config/config.hpp"
 #include "engine/record/step_count.hpp"
 #include "engine/settings/run_plan.hpp"
+#include "launch/cluster/cluster.hpp"
 #include "launch/loader_record.hpp"
 #include "plan/device_choice.hpp"
 #include "plan/resume_wish.hpp"
@@ -34,6 +35,7 @@ struct PreparedRun : RunPlan {
   Config config;  // with all defaults and plugin options
   int world_size = 1;
   bool ranks_are_threads = false;     // else one process each
+  bool has_other_hosts = false;       // other launchers start ranks of this run
   std::vector<std::string> replaced;  // sentences: options of the file that the command line's plugins replace
   ResumeWish wish;
   std::shared_ptr<const RunLock> lock;  // of run_dir, from make_run_folder on
@@ -44,10 +46,13 @@ struct PreparedRun : RunPlan {
 struct RunPlace {
   DeviceChoice device;
   int world_size = 1;
+  int local_size = 0;  // ranks on this host; 0: all
 };
 // Also checks all of the host's own sections. Loads no plugin into this process.
 // `most`: ranks.
-RunPlace choose_place(const UserConfig& user, const Registry& registry, int most = kMaxRanks);
+// `cluster`: the other launchers, which decide the number of ranks; null: there are none.
+RunPlace choose_place(const UserConfig& user, const Registry& registry, const Cluster* cluster = nullptr,
+                      int most = kMaxRanks);
 
 // Finds and loads the plugins, completes the configuration, and chooses the run's folder, but does not create it.
 // `record`, if any, is told which library is being loaded.

@@ -183,7 +183,7 @@ class Fsdp final : public ddh::DataParallel {
     const int32_t size = shard_size(world), rank = world_rank_ = world.rank;
     if (size == world.world_size) return out;
     const int32_t replicas = world.world_size / size;
-    replicas_.ranks = ddh::GroupRanks::strided(rank % size, size, replicas, rank / size, world.ranks_per_node);
+    replicas_.ranks = ddh::GroupRanks::strided(rank % size, size, replicas, rank / size, world.node_of);
     replicas_.group = size == 1 ? world.group : make_group("fsdp replicas", rank % size, size, replicas);
     out.group = make_group("fsdp shard", rank / size * size, 1, size);
     out.rank = rank % size;
@@ -260,7 +260,7 @@ class Fsdp final : public ddh::DataParallel {
     const bool moves = (host.window->caps(host.h, args().group) & DDH_COMM_SHARED_VIEW) == 0;
     if (k == 1 || k == size || !moves) return;
     out.reshard_group = make_group("fsdp reshard", world_rank_ / k * k, 1, k);
-    out.reshard_ranks = ddh::GroupRanks::strided(world_rank_ / k * k, 1, k, args().rank % k, args().ranks_per_node);
+    out.reshard_ranks = ddh::GroupRanks::strided(world_rank_ / k * k, 1, k, args().rank % k, args().node_of);
   }
 
   int32_t shard_size(const ddh_attach_args& world) const {

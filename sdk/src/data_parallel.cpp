@@ -7,7 +7,7 @@ inline namespace v1 DDH_HIDDEN {
 void DataParallel::attach(const ddh_attach_args& args) {
   args_ = sharing(args);
   layout_ = ModelLayout(args_, whole_params(host, *args.model), grouping());
-  layout_.ranks = GroupRanks::strided(args.rank - args_.rank, 1, args_.world_size, args_.rank, args.ranks_per_node);
+  layout_.ranks = GroupRanks::strided(args.rank - args_.rank, 1, args_.world_size, args_.rank, args.node_of);
   views_ = UnitViews(*args.model, layout_);
   optim_ = optimizer();
   params_ = parameters();

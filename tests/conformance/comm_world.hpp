@@ -38,8 +38,22 @@ struct CommRank {
         table(instance.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_API_MIN_SIZE)),
         shared_or_null(instance.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE)),
         rank(rank_seat.rank),
-        world(rank_seat.world_size) {
-    const ddh_comm_init init{sizeof init, rank, world, reduce_block, rank_seat.run_id, 0, rank, world, 0, nullptr};
+        world(rank_seat.world_size()) {
+    const ddh_comm_init init{sizeof init,
+                             rank,
+                             world,
+                             reduce_block,
+                             rank_seat.run_id,
+                             0,
+                             rank,
+                             0,
+                             1,
+                             nullptr,
+                             rank_seat.nodes->node_of().data(),
+                             nullptr,
+                             nullptr,
+                             120'000,
+                             0};
     ddh::call(table.init, instance.get(), &init);
     group = table.world(instance.get());
     int32_t my_rank = -1, size = -1;

@@ -31,15 +31,29 @@ class NcclRank {
         comm_seat_(services_, "comm:nccl"),
         device_(plan.device, device_seat_.host(), "device"),
         rank(rank_seat.rank),
-        world(rank_seat.world_size) {
+        world(rank_seat.world_size()) {
     services_.device = std::make_unique<Device>(
         device_.get(), device_.require<ddh_device_api>(DDH_DEVICE_IFACE, DDH_DEVICE_API_MIN_SIZE), uint64_t{0}, "cuda",
-        rank_seat.local_rank);
+        rank_seat.local_rank());
     services_.memory.use(*services_.device);
     comm_ = Instance(plan.comm, comm_seat_.host(), "comm");
     table_ = &comm_.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_API_MIN_SIZE);
     const ddh_device_info info = services_.device->info();
-    const ddh_comm_init init{sizeof init, rank, world, reduce_block, rank_seat.run_id, 0, rank, world, 0, &info};
+    const ddh_comm_init init{sizeof init,
+                             rank,
+                             world,
+                             reduce_block,
+                             rank_seat.run_id,
+                             0,
+                             rank,
+                             0,
+                             1,
+                             &info,
+                             rank_seat.nodes->node_of().data(),
+                             nullptr,
+                             nullptr,
+                             120'000,
+                             0};
     try {
       ddh::call(table_->init, comm_.get(), &init);
     } catch (const ddh::Error&) {

@@ -176,7 +176,7 @@ class ReplicaSums {
 ReplicaChecks::ReplicaChecks(const RankServices& services, const StateSource& source)
     : services_(services),
       source_(source),
-      is_on_(services.seat.world_size > 1 &&
+      is_on_(services.seat.world_size() > 1 &&
              (!services.config.is_given(kOption) || services.config.get<int64_t>(kOption) > 0)),
       every_(services.config.is_given(kOption) ? services.config.get<int64_t>(kOption) : 0) {}
 

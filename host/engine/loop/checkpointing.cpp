@@ -324,7 +324,7 @@ Manifest Checkpointing::manifest() const {
   Manifest out;
   out.config = services_.config.file_text();
   out.seed = static_cast<uint64_t>(services_.config.get<int64_t>("run.seed"));
-  out.world_size = services_.seat.world_size;
+  out.world_size = services_.seat.world_size();
   out.program_version = DDHOST_VERSION;
   out.host = {{"instruction_set", plan_.instruction_set},
               {"threads_per_rank", std::to_string(plan_.threads_per_rank)},

@@ -85,7 +85,7 @@ std::vector<Evaluation> make_evaluations(const TrainSetup& setup) {
 Evaluation::Evaluation(const TrainSetup& setup, int32_t program)
     : setup_(setup),
       program_(program),
-      turns_{eval_cut(setup, program).grad_accum_steps, static_cast<uint64_t>(setup.services.seat.world_size)},
+      turns_{eval_cut(setup, program).grad_accum_steps, static_cast<uint64_t>(setup.services.seat.world_size())},
       cut_(eval_cut(setup, program)),
       order_(eval_order(setup, program)) {
   uint64_t begin = 0;

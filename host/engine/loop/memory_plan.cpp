@@ -37,8 +37,8 @@ class Planner : RankSetup {
     MemoryPlan out;
     out.strategy = plan_.strategy.id();
     out.model = model_desc_->name;
-    out.world_size = seat_.world_size;
-    out.has_nodes = plan_.ranks_per_node > 0;
+    out.world_size = seat_.world_size();
+    out.has_nodes = seat_.nodes->count() > 1;
     out.device_has_memory = !services_.device->is_host_memory();
     for (uint32_t p = 0; p < model_desc_->n_params; ++p) out.n_params += model_desc_->params[p]->numel;
     const std::optional<uint64_t> activations = activation_bytes();
@@ -101,11 +101,9 @@ class Planner : RankSetup {
     services_.comm.reset();
     device_comm_ = 0;
     seat_.rank = rank;
-    seat_.node = plan_.ranks_per_node > 0 ? rank / plan_.ranks_per_node : 0;
-    seat_.local_rank = plan_.ranks_per_node > 0 ? rank % plan_.ranks_per_node : rank;
     const bool two = plan_.has_host_comm();
     const Instance& main = two ? host_comm_ : comm_;
-    world_ = std::make_unique<PlannedWorld>(rank, seat_.world_size, [this, two, &main](uint32_t n_ranks) {
+    world_ = std::make_unique<PlannedWorld>(rank, seat_.world_size(), [this, two, &main](uint32_t n_ranks) {
       ddh_comm_plan group = ask(main, n_ranks);
       if (!two) return group;
       const ddh_comm_plan of_device = ask(comm_, n_ranks);
@@ -117,14 +115,14 @@ class Planner : RankSetup {
     const bool shares = main.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE) != nullptr;
     services_.comm =
         std::make_unique<Comm>(world_->inst(), &PlannedWorld::table(), shares ? &PlannedWorld::shared_table() : nullptr,
-                               services_.clock, main.caller(), plan_.ranks_per_node);
+                               services_.clock, main.caller(), seat_.nodes);
     make_windows();
   }
 
   std::vector<int> ranks_to_plan() const {
-    if (seat_.world_size > kMostPlannedRanks) return {0, seat_.world_size - 1};
+    if (seat_.world_size() > kMostPlannedRanks) return {0, seat_.world_size() - 1};
     std::vector<int> all;
-    for (int rank = 0; rank < seat_.world_size; ++rank) all.push_back(rank);
+    for (int rank = 0; rank < seat_.world_size(); ++rank) all.push_back(rank);
     return all;
   }
 

@@ -91,7 +91,7 @@ class Rank : RankSetup {
     const Instance& main = two ? host_comm_ : comm_;
     const auto* shared = main.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE);
     services_.comm = std::make_unique<Comm>(main.get(), two ? host_comm_table_ : comm_table_, shared, services_.clock,
-                                            main.caller(), plan_.ranks_per_node);
+                                            main.caller(), services_.seat.nodes);
     if (two) services_.comm->use_device(comm_.get(), *comm_table_, comm_.caller());
     make_windows();
     check_same_everywhere(plan_.fingerprints, *services_.comm);
@@ -100,7 +100,7 @@ class Rank : RankSetup {
   void choose_order() {
     if (plan_.work == Work::kTrain)
       order_ = std::make_unique<TrainOrder>(
-          make_order(config(), *model_desc_, phases_, static_cast<uint64_t>(services_.seat.world_size)));
+          make_order(config(), *model_desc_, phases_, static_cast<uint64_t>(services_.seat.world_size())));
   }
 
   void choose_initial_values() {
@@ -126,7 +126,7 @@ class Rank : RankSetup {
                           mb(memory_plan_.param_bytes), mb(memory_plan_.grad_bytes), mb(memory_plan_.optim_bytes),
                           mb(memory_plan_.file_bytes));
     const bool staged = !services_.device->is_host_memory() && services_.comm->device() == nullptr;
-    if (is_first() && staged && services_.seat.world_size > 1)
+    if (is_first() && staged && services_.seat.world_size() > 1)
       services_.log->info(
           "comm '{}' exchanges memory of device '{}' through memory of the host; where each rank has a device "
           "of its own, a transport of the device's memory is faster (`ddhost list` names the transports)",
@@ -169,7 +169,7 @@ class Rank : RankSetup {
     mine.planned = rank_memory(memory_plan_, services_.seat.rank, 0, 0, activation_bytes().value_or(0));
     mine.device = services_.device->info();
     mine.addresses_left = ddh::free_addresses().bytes;
-    std::vector<SeenMemory> all(static_cast<size_t>(services_.seat.world_size));
+    std::vector<SeenMemory> all(static_cast<size_t>(services_.seat.world_size()));
     services_.comm->all_gather_bytes(&mine, all.data(), sizeof mine, "plan");
     if (is_first()) {
       const FitQuestion question{plan_.device.id(), !services_.device->is_host_memory(),
@@ -211,7 +211,7 @@ class Rank : RankSetup {
   void say_what_runs() const {
     uint64_t numel = 0;
     for (uint32_t p = 0; p < model_desc_->n_params; ++p) numel += model_desc_->params[p]->numel;
-    const auto world = static_cast<uint64_t>(services_.seat.world_size);
+    const auto world = static_cast<uint64_t>(services_.seat.world_size());
     const std::string batch =
         order_ == nullptr ? ""
                           : ", " +

@@ -20,7 +20,9 @@ RankSetup::RankSetup(const RunPlan& plan, std::unique_ptr<RunConfig> config, std
       comm_seat_(services_, "comm:" + plan.comm.id()),
       host_comm_seat_(services_, plan.has_host_comm() ? "comm:" + plan.host_comm.id() : "comm", "comm_host"),
       model_seat_(services_, "model:" + plan.model.id()),
-      strategy_seat_(services_, "strategy:" + plan.strategy.id()) {}
+      strategy_seat_(services_, "strategy:" + plan.strategy.id()) {
+  for (const std::string& address : seat.nodes->addresses()) addresses_.push_back(address.c_str());
+}
 
 uint32_t RankSetup::reduce_block() const {
   return std::max(1U, static_cast<uint32_t>(config().get<int64_t>("train.reduce_block")));
@@ -31,22 +33,29 @@ void RankSetup::open_device() {
   device_ = make(plan_.device, device_seat_, "device");
   const auto& table = device_.require<ddh_device_api>(DDH_DEVICE_IFACE, DDH_DEVICE_API_MIN_SIZE);
   services_.device = std::make_unique<Device>(device_.get(), table, plan_.device.desc->caps, plan_.device.id(),
-                                              services_.seat.local_rank, device_.caller());
+                                              services_.seat.local_rank(), device_.caller());
   services_.memory.use(*services_.device, plan_.less_memory);
   services_.staging = std::make_unique<Staging>(services_.memory);
 }
 
 ddh_comm_init RankSetup::comm_init(const ddh_device_info& device) const {
+  const RankSeat& seat = services_.seat;
+  const size_t n_addresses = addresses_.size();
   return {sizeof(ddh_comm_init),
-          services_.seat.rank,
-          services_.seat.world_size,
+          seat.rank,
+          seat.world_size(),
           reduce_block(),
-          services_.seat.run_id,
-          services_.seat.node,
-          services_.seat.local_rank,
-          plan_.ranks_per_node,
-          0,
-          &device};
+          seat.run_id,
+          seat.node(),
+          seat.local_rank(),
+          seat.nodes->ranks_per_node(),
+          static_cast<uint32_t>(seat.nodes->count()),
+          &device,
+          seat.nodes->node_of().data(),
+          n_addresses == 0 ? nullptr : addresses_[static_cast<size_t>(seat.node())],
+          n_addresses == 0 ? nullptr : addresses_.data(),
+          static_cast<uint32_t>(config().get<double>("launch.timeout") * 1000),
+          0};
 }
 
 void RankSetup::make_windows() {
@@ -133,7 +142,7 @@ void RankSetup::make_strategy(uint32_t flags) {
   const bool rank_first = config().get<std::string>("train.reduce_order") == "rank_first";
   const ddh_attach_args args{sizeof(ddh_attach_args),
                              services_.seat.rank,
-                             services_.seat.world_size,
+                             services_.seat.world_size(),
                              static_cast<uint32_t>(config().get<int64_t>("train.grad_accum_steps")),
                              model_desc_,
                              services_.comm->world(),
@@ -143,10 +152,13 @@ void RankSetup::make_strategy(uint32_t flags) {
                              sizeof(ddh_run_program),
                              static_cast<uint32_t>(programs_->described().size()),
                              reduce_block(),
-                             services_.seat.node,
-                             services_.seat.local_rank,
-                             plan_.ranks_per_node,
-                             flags};
+                             services_.seat.node(),
+                             services_.seat.local_rank(),
+                             services_.seat.nodes->ranks_per_node(),
+                             flags,
+                             services_.seat.nodes->node_of().data(),
+                             static_cast<uint32_t>(services_.seat.nodes->count()),
+                             0};
   strategy_.call(PluginCall::kAttach, strategy_table_->attach, &args);
   memory_plan_.struct_size = sizeof memory_plan_;
   memory_plan_.sent_bytes = memory_plan_.sent_between_nodes_bytes = DDH_PLAN_UNKNOWN;

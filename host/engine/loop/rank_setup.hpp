@@ -57,6 +57,7 @@ class RankSetup {
 
   const RunPlan& plan_;
   RankServices services_;
+  std::vector<const char*> addresses_;  // of the nodes; empty if all ranks are on one machine
   PluginSeat device_seat_, comm_seat_, host_comm_seat_, model_seat_, strategy_seat_;
   std::deque<PluginSeat> optimizer_seats_;  // elements stay in place
   Instance device_, comm_, host_comm_, model_, strategy_;

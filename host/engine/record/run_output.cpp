@@ -241,7 +241,7 @@ void RunOutput::finish_line() {
 Monitors::Monitors(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
                    int64_t resumed_after) {
   const std::string config = services.config.file_text();
-  const ddh_monitor_args args{sizeof(ddh_monitor_args), services.seat.world_size, run_dir.c_str(), config.c_str(),
+  const ddh_monitor_args args{sizeof(ddh_monitor_args), services.seat.world_size(), run_dir.c_str(), config.c_str(),
                               resumed_after};
   for (const Plugin& plugin : plugins) {
     const std::string section = "monitor." + plugin.id();

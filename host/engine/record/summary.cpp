@@ -71,7 +71,7 @@ std::string plan_text(const ddh_plan& plan) {
 }
 
 Summary::Summary(RankServices& services, const ddh_plan& plan)
-    : ranks_(static_cast<size_t>(services.seat.world_size)), counters_(services.clock.counters()) {
+    : ranks_(static_cast<size_t>(services.seat.world_size())), counters_(services.clock.counters()) {
   const RankSummary mine = own_summary(services, plan);
   services.comm->all_gather_bytes(&mine, ranks_.data(), sizeof mine, "summary");
 }
@@ -196,7 +196,7 @@ std::string Summary::json(const RankServices& services, int64_t last_step, doubl
   nlohmann::ordered_json out;
   out["steps"] = last_step;
   out["mean_step_ms"] = mean_step_ms;
-  out["world_size"] = services.seat.world_size;
+  out["world_size"] = services.seat.world_size();
   const std::vector<Split> all_splits = splits();
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     const RankSummary& r = ranks_[rank];

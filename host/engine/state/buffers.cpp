@@ -41,13 +41,13 @@ Buffers::Buffers(const PluginCaller& call, ddh_inst* model, const ddh_model_api&
       add_folded(buffer, b);
       largest = std::max(largest, bytes_of(buffer));
     }
-    if (buffer.sync != DDH_SYNC_STEP || !syncs || services.seat.world_size == 1) continue;
+    if (buffer.sync != DDH_SYNC_STEP || !syncs || services.seat.world_size() == 1) continue;
     synced_.push_back(&buffer);
     synced_bytes += bytes_of(buffer);
   }
   message_.resize(synced_bytes);
   mine_.resize(row_bytes_ * micro_batches_);
-  all_.resize(mine_.size() * static_cast<uint64_t>(services.seat.world_size));
+  all_.resize(mine_.size() * static_cast<uint64_t>(services.seat.world_size()));
   values_.resize(largest);
   account(1);
 }
@@ -106,7 +106,7 @@ std::string Buffers::fold() {
 std::string Buffers::drop_nonfinite() {
   std::string first;
   for (uint64_t m = 0; m < micro_batches_; ++m) {
-    for (uint64_t r = 0; r < static_cast<uint64_t>(services_.seat.world_size); ++r) {
+    for (uint64_t r = 0; r < static_cast<uint64_t>(services_.seat.world_size()); ++r) {
       char* const row = row_of(r, m);
       const auto spoiled = std::find_if(folded_.begin(), folded_.end(), [row](const Folded& buffer) {
         const char* const at = row + buffer.offset;
@@ -121,7 +121,7 @@ std::string Buffers::drop_nonfinite() {
 }
 
 void Buffers::fold_one(const Folded& buffer, char* values) {
-  const auto world_size = static_cast<uint64_t>(services_.seat.world_size);
+  const auto world_size = static_cast<uint64_t>(services_.seat.world_size());
   for (uint64_t m = 0; m < micro_batches_; ++m) {
     for (uint64_t r = 0; r < world_size; ++r) {
       const char* const at = row_of(r, m) + buffer.offset;

@@ -246,12 +246,18 @@ NameClaim::~NameClaim() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-FinalWeights::FinalWeights(const fs::path& target, const fs::path& run_dir)
+FinalWeights::FinalWeights(const fs::path& target, const fs::path& run_dir, bool is_shared)
     : target_(target),
       in_run_dir_(run_dir / target.filename()),
-      claim_(target),
-      file_(target.parent_path(), target),
-      spare_(run_dir, in_run_dir_) {}
+      claim_(std::make_unique<const NameClaim>(target)),
+      file_(target.parent_path(), target, is_shared),
+      spare_(run_dir, in_run_dir_, is_shared) {}
+
+FinalWeights::FinalWeights(const fs::path& target, const fs::path& run_dir, const std::vector<fs::path>& hidden)
+    : target_(target),
+      in_run_dir_(run_dir / target.filename()),
+      file_(NewFile::Elsewhere{hidden.at(0)}),
+      spare_(NewFile::Elsewhere{hidden.at(1)}) {}
 
 const RangeFile& FinalWeights::data(Place place) const { return place == Place::target ? file_.data() : spare_.data(); }
 

@@ -32,7 +32,11 @@ class NameClaim {
 class FinalWeights {
  public:
   // Both folders exist. Call it before ranks are forked: they write through its descriptors.
-  FinalWeights(const std::filesystem::path& target, const std::filesystem::path& run_dir);
+  // `is_shared`: ranks of other hosts write too, through hidden().
+  FinalWeights(const std::filesystem::path& target, const std::filesystem::path& run_dir, bool is_shared = false);
+  // On another host. `hidden`: of the object that rank 0 has.
+  FinalWeights(const std::filesystem::path& target, const std::filesystem::path& run_dir,
+               const std::vector<std::filesystem::path>& hidden);
 
   // Where the weights are written: the file beside the target, or one in the run's folder if that one fails.
   enum class Place { target, run_dir };
@@ -53,7 +57,7 @@ class FinalWeights {
  private:
   [[nodiscard]] std::filesystem::path publish_in_run_dir() const;
   const std::filesystem::path target_, in_run_dir_;
-  const NameClaim claim_;
+  const std::unique_ptr<const NameClaim> claim_;  // null on other hosts
   const NewFile file_, spare_;
 };
 

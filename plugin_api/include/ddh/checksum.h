@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x0acd141ce26945d8)
-#define DDH_HEADER_CHECKSUM_TEXT "0acd141ce26945d8"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x7265045eb8bebdd8)
+#define DDH_HEADER_CHECKSUM_TEXT "7265045eb8bebdd8"
 #endif

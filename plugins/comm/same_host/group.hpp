@@ -16,7 +16,7 @@
 #include "ddh/kind/comm.h"
 #include "ddh/sdk/comm_groups.hpp"
 #include "memory.hpp"
-#include "ordered_sum.hpp"
+#include "../ordered_sum.hpp"
 
 namespace same_host {
 

@@ -44,7 +44,7 @@ ModelLayout::ModelLayout(const ddh_attach_args& args, const std::vector<bool>& w
     : programs(run_programs(args)),
       place(args.model->n_params),
       unit_uses(args.model->n_units),
-      ranks(GroupRanks::strided(0, 1, args.world_size, args.rank, args.ranks_per_node)) {
+      ranks(GroupRanks::strided(0, 1, args.world_size, args.rank, args.node_of)) {
   const ddh_model_desc& model = *args.model;
   LayoutMaker make(*this);
   for (uint32_t p = 0; p < model.n_params; ++p) {

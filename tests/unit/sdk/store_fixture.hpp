@@ -91,7 +91,7 @@ class DDH_HIDDEN StoreRank {
       : rank(transport.rank),
         progress_(transport.size),
         record_(progress_, rank),
-        seat_{rank, transport.size, rank, 0, kv_, record_, 7},
+        seat_{rank, std::make_shared<Nodes>(transport.size, 0), kv_, record_, 7},
         services_(seat_, std::make_unique<Config>(),
                   std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>())),
         caller_(services_, *this),

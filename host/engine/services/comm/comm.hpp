@@ -15,6 +15,7 @@
 #include "ddh/ddh.h"
 #include "ddh/sdk/sent_bytes.hpp"
 #include "engine/calls/plugin_caller.hpp"
+#include "engine/services/nodes.hpp"
 
 namespace ddhost {
 
@@ -120,10 +121,10 @@ class DeviceComm {
 
 class Comm {
  public:
-  // `inst` is an initialized transport and outlives this object. `ranks_per_node` 0: all ranks are on one node.
+  // `inst` is an initialized transport and outlives this object. `nodes` null: all ranks are on one node.
   Comm(ddh_inst* inst, const ddh_comm_backend_api* backend, const ddh_comm_shared_api* shared, Clock& clock,
-       const PluginCaller& caller = PluginCaller("the transport"), int32_t ranks_per_node = 0)
-      : inst_(inst), backend_(backend), shared_(shared), clock_(clock), call_(caller), ranks_per_node_(ranks_per_node) {
+       const PluginCaller& caller = PluginCaller("the transport"), std::shared_ptr<const Nodes> nodes = nullptr)
+      : inst_(inst), backend_(backend), shared_(shared), clock_(clock), call_(caller), nodes_(std::move(nodes)) {
     world_ = backend_->world(inst_);
     group_info(world_, &rank_, &world_size_, nullptr);
     members_[world_].resize(static_cast<size_t>(world_size_));
@@ -164,12 +165,12 @@ class Comm {
   [[nodiscard]] ddh::GroupRanks ranks_of(ddh_group* group) const {
     const std::vector<int32_t>& ranks = members_.at(group_or_world(group));
     const auto me = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
-    return {ranks, static_cast<size_t>(me), ranks_per_node_};
+    return {ranks, static_cast<size_t>(me), nodes_ == nullptr ? nullptr : nodes_->node_of().data()};
   }
   // For the counters of what plugins send.
   void count_sent(const ddh::SentBytes& sent) const {
     clock_.count("comm.sent_bytes", sent.all);
-    if (ranks_per_node_ > 0) clock_.count("comm.sent_between_nodes_bytes", sent.between_nodes);
+    if (nodes_ != nullptr && nodes_->count() > 1) clock_.count("comm.sent_between_nodes_bytes", sent.between_nodes);
   }
   // Calls functions of its tables.
   template <class Function, class... Args>
@@ -267,7 +268,7 @@ class Comm {
   std::unique_ptr<DeviceComm> device_;
   ddh_group* world_ = nullptr;
   int32_t rank_ = 0, world_size_ = 1;
-  const int32_t ranks_per_node_;
+  const std::shared_ptr<const Nodes> nodes_;
   mutable std::map<ddh_group*, std::vector<int32_t>> members_;
 };
 

@@ -23,6 +23,10 @@ class Kv {
   virtual void set(const std::string& key, const std::string& value) = 0;
   // Waits for the key. Error: DDH_DEADLINE_EXCEEDED after `timeout`; DDH_ABORTED if the run is ending.
   virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
+  // The new value of a counter that begins at 0. Error: DDH_FAILED_PRECONDITION if `key` has a value of set.
+  virtual int64_t add(const std::string& key, int64_t delta) = 0;
+  // Removes a value or a counter, if there is one.
+  virtual void erase(const std::string& key) = 0;
 };
 
 }  // namespace ddhost

@@ -35,6 +35,12 @@ const ddh_kv_api kKvTable = {
         if (!got.empty()) got.copy(static_cast<char*>(not_null(value, "the value")), got.size());
       });
     },
+    [](void* h, const char* key, int64_t delta, int64_t* value, ddh_err* err) noexcept {
+      return guard(err, [&] { *not_null(value, "the value") = services_of(h).seat.kv.add(key_of(h, key), delta); });
+    },
+    [](void* h, const char* key, ddh_err* err) noexcept {
+      return guard(err, [&] { services_of(h).seat.kv.erase(key_of(h, key)); });
+    },
 };
 
 }  // namespace ddhost::detail

@@ -5,9 +5,9 @@
  *
  *   created --init--> ready --(collectives)*--> finalize --> destroyed
  *
- * A wait ends when a peer dies: the call returns DDH_UNAVAILABLE and names the peer. The launcher ends the ranks of a
- * machine when one of them dies. A transport across machines must detect a dead peer itself (a closed connection, a
- * heartbeat). The conformance test is `DDHOST_COMM=./mine.so build/tests/bin/collectives`.
+ * A wait ends when a peer dies: the call returns DDH_UNAVAILABLE and names the peer. Every waiting call returns within a
+ * second after abort, and after the death of a peer's process. A machine that is cut off is the launcher's duty: it ends
+ * the ranks of all machines. The conformance test is `DDHOST_COMM=./mine.so build/tests/bin/collectives`.
  * Draft: it may still change after 1.0. */
 #ifndef DDH_KIND_COMM_H
 #define DDH_KIND_COMM_H
@@ -30,15 +30,22 @@ typedef struct ddh_comm_init {
   uint32_t struct_size;
   int32_t rank;
   int32_t world_size;
-  uint32_t reduce_block;  /* ranks per block of the ordered sum; at least 1 */
-  uint64_t run_id;        /* the same on all ranks, different for every run */
-  int32_t node;           /* node of this rank; a node has ranks_per_node consecutive ranks */
-  int32_t local_rank;     /* rank within its node */
-  int32_t ranks_per_node; /* 0: all ranks are on one node */
-  uint32_t reserved0;
+  uint32_t reduce_block;         /* ranks per block of the ordered sum; at least 1 */
+  uint64_t run_id;               /* the same on all ranks, different for every run */
+  int32_t node;                  /* node of this rank; a node has consecutive ranks */
+  int32_t local_rank;            /* rank within its node */
+  int32_t ranks_per_node;        /* 0: there is one node, or nodes differ in their number of ranks */
+  uint32_t n_nodes;              /* at least 1 */
   const ddh_device_info* device; /* this rank's device */
+  const int32_t* node_of;        /* of each rank, ascending; world_size */
+  /* The IP addresses at which this rank's node and every node (n_nodes) is reached by the others. A transport listens on
+   * this one alone. NULL: all ranks are on one machine. */
+  const char* address;
+  const char* const* addresses;
+  uint32_t timeout_ms; /* init and group_create wait at most so long for the other ranks */
+  uint32_t reserved0;
 } ddh_comm_init;
-#define DDH_COMM_INIT_MIN_SIZE 48u
+#define DDH_COMM_INIT_MIN_SIZE 80u
 
 /* A group of `n_ranks` ranks of a run, before it exists. */
 typedef struct ddh_comm_plan {

@@ -83,12 +83,15 @@ typedef struct ddh_attach_args {
   uint64_t program_stride; /* bytes between two of them */
   uint32_t n_programs;
   uint32_t reduce_block;  /* consecutive ranks in a block of the ordered sum; at least 1 */
-  int32_t node;           /* node of this rank; a node has ranks_per_node consecutive ranks */
+  int32_t node;           /* node of this rank; a node has consecutive ranks */
   int32_t local_rank;     /* rank within its node */
-  int32_t ranks_per_node; /* 0: all ranks are on one node */
+  int32_t ranks_per_node; /* 0: there is one node, or nodes differ in their number of ranks */
   uint32_t flags;         /* DDH_ATTACH_* */
+  const int32_t* node_of; /* of each rank, ascending; lives longer than the instance */
+  uint32_t n_nodes;       /* at least 1 */
+  uint32_t reserved0;
 } ddh_attach_args;
-#define DDH_ATTACH_ARGS_MIN_SIZE 80u
+#define DDH_ATTACH_ARGS_MIN_SIZE 96u
 
 /* The i-th program of the run, and the i-th op of a program. */
 static inline const ddh_run_program* ddh_attach_program(const ddh_attach_args* args, uint32_t i) {
@@ -114,8 +117,10 @@ typedef struct ddh_plan {
   uint64_t shared_bytes;  /* of param_bytes: in pages of other ranks of the machine, which count them too */
   uint64_t pinned_bytes;  /* of the bytes in memory: DDH_MEM_PINNED, which is the host's; the rest is the device's */
   /* To other ranks in this step, and of these to ranks on other nodes. A byte counts once for each rank that needs it: a
-   * piece of a reduce_scatter, a segment that is published or gathered; an all_reduce is both. Views of shared pages
-   * gather nothing. The host sets both to DDH_PLAN_UNKNOWN before the call. */
+   * piece of a reduce_scatter, and a segment that is published or gathered. An all_reduce counts as a reduce_scatter and
+   * an all_gather. A publish counts also where ranks share pages; a gather counts only where a rank makes a copy, because
+   * a view of shared pages moves nothing. Both are DDH_PLAN_UNKNOWN before the call: a strategy that does not know them
+   * leaves them so. */
   uint64_t sent_bytes;
   uint64_t sent_between_nodes_bytes;
 } ddh_plan;

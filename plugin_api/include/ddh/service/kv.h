@@ -18,7 +18,12 @@ typedef struct ddh_kv_api {
   /* Waits for the key and copies its value. *bytes is the capacity going in and the size coming out.
    * DDH_DEADLINE_EXCEEDED: timeout_ms passed. DDH_OUT_OF_RANGE: the capacity is too small. [any] [may-block] */
   ddh_rc (*get)(void* h, const char* key, void* value, uint64_t* bytes, uint32_t timeout_ms, ddh_err* err) DDH_NX;
+  /* Adds `delta` to a counter, which is 0 before its first call, and gives its new value. All ranks see one order. The key
+   * of a counter has no value for get. DDH_FAILED_PRECONDITION: the key has a value of set. [any] */
+  ddh_rc (*add)(void* h, const char* key, int64_t delta, int64_t* value, ddh_err* err) DDH_NX;
+  /* Removes a value or a counter; no error if there is none. [any] */
+  ddh_rc (*erase)(void* h, const char* key, ddh_err* err) DDH_NX;
 } ddh_kv_api;
-#define DDH_KV_API_MIN_SIZE 24u
+#define DDH_KV_API_MIN_SIZE 40u
 
 #endif

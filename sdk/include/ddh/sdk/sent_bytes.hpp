@@ -35,20 +35,18 @@ class GroupRanks {
  public:
   GroupRanks() = default;
   // `ranks`: of the members in the world, ascending, so those of a node are neighbours. `me`: this rank's index among them.
-  // `ranks_per_node` 0: there is one node.
-  GroupRanks(const std::vector<int32_t>& ranks, size_t me, int32_t ranks_per_node)
+  // `node_of`: of each rank of the world; null: there is one node.
+  GroupRanks(const std::vector<int32_t>& ranks, size_t me, const int32_t* node_of)
       : size_(ranks.size()), me_(me), node_begin_(me), node_end_(me + 1) {
-    const auto is_near = [&](size_t i) {
-      return ranks_per_node == 0 || ranks[i] / ranks_per_node == ranks[me] / ranks_per_node;
-    };
+    const auto is_near = [&](size_t i) { return node_of == nullptr || node_of[ranks[i]] == node_of[ranks[me]]; };
     while (node_begin_ > 0 && is_near(node_begin_ - 1)) --node_begin_;
     while (node_end_ < size_ && is_near(node_end_)) ++node_end_;
   }
   // `count` ranks: first, first + stride, ...
-  static GroupRanks strided(int32_t first, int32_t stride, int32_t count, int32_t me, int32_t ranks_per_node) {
+  static GroupRanks strided(int32_t first, int32_t stride, int32_t count, int32_t me, const int32_t* node_of) {
     std::vector<int32_t> ranks;
     for (int32_t i = 0; i < count; ++i) ranks.push_back(first + i * stride);
-    return {ranks, static_cast<size_t>(me), ranks_per_node};
+    return {ranks, static_cast<size_t>(me), node_of};
   }
 
   [[nodiscard]] size_t size() const { return size_; }

@@ -134,3 +134,32 @@ TEST_CASE("the end of the launcher ends a wait", "[kv]") {
   KvClient client(std::move(pair.client));
   CHECK(code_of(client, "k", 20s) == DDH_UNAVAILABLE);
 }
+
+TEST_CASE("a counter adds up what all ranks add, and is no value", "[kv]") {
+  Served served(2);
+  KvLocal local;
+  for (Kv* const kv : {static_cast<Kv*>(&local), &served.rank(0)}) {
+    CHECK(kv->add("members", 2) == 2);
+    CHECK(kv->add("members", -5) == -3);
+    CHECK(code_of(*kv, "members", 1ms) == DDH_DEADLINE_EXCEEDED);
+    kv->set("name", "x");
+    CHECK(sentence_of([&] { static_cast<void>(kv->add("name", 1)); }).find("'name' has a value") != std::string::npos);
+    kv->erase("name");
+    kv->erase("members");
+    kv->erase("nothing");
+    CHECK(kv->add("name", 1) == 1);
+    CHECK(kv->add("members", 1) == 1);
+  }
+  CHECK(served.rank(1).add("members", 1) == 2);
+}
+
+TEST_CASE("a store that is full refuses further values and goes on", "[kv]") {
+  KvLocal kv;
+  const std::string value(kMaxKvBytes, 'x');
+  const std::string sentence = sentence_of([&] {
+    for (int i = 0;; ++i) kv.set("key " + std::to_string(i), value);
+  });
+  CHECK(sentence.find("is full: it takes 256 MiB") != std::string::npos);
+  kv.erase("key 0");
+  kv.set("another", value);
+}

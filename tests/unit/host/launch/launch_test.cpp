@@ -71,7 +71,7 @@ TEST_CASE("every rank runs once with its own rank number", "[launch]") {
     LaunchArgs args = ranks(4, threads);
     args.ranks_per_node = 2;
     const Outcome end = launch(args, [&](RankSeat& seat) {
-      const bool right = seat.world_size == 4 && seat.node == seat.rank / 2 && seat.local_rank == seat.rank % 2;
+      const bool right = seat.world_size() == 4 && seat.node() == seat.rank / 2 && seat.local_rank() == seat.rank % 2;
       shared->sum += right ? 1 << (4 * seat.rank) : 0;
       return 0;
     });
@@ -85,7 +85,7 @@ TEST_CASE("ranks meet through the store", "[launch]") {
   for (const bool threads : {false, true}) {
     const Outcome end = launch(ranks(3, threads), [](RankSeat& seat) {
       seat.kv.set(ddh::str("rank/", seat.rank), ddh::str(seat.run_id));
-      for (int peer = 0; peer < seat.world_size; ++peer)
+      for (int peer = 0; peer < seat.world_size(); ++peer)
         if (seat.kv.get(ddh::str("rank/", peer), 5s) != ddh::str(seat.run_id)) return 1;
       return 0;
     });

@@ -45,7 +45,7 @@ ddh_optimizer_api make_optimizer() {
 class OneRank {
  public:
   OneRank()
-      : seat_{0, 1, 0, 0, kv_, record_, 1},
+      : seat_{0, std::make_shared<Nodes>(1, 0), kv_, record_, 1},
         services_(seat_, std::make_unique<Config>(), nullptr),
         strategy_(services_, "strategy:test") {
     params_[0].name = "a";

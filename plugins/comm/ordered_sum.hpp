@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace same_host {
+namespace ordered_sum {
 
 struct OrderedReduce {
   int32_t dtype;              // F32, F64, BF16 (summed in fp32, rounded once), I32, I64 (wrap around)
@@ -25,4 +25,4 @@ struct OrderedReduce {
 // Requires can_reduce.
 void ordered_reduce(const OrderedReduce& args);
 
-}  // namespace same_host
+}  // namespace ordered_sum

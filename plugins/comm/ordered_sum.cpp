@@ -11,7 +11,7 @@
 #include "ddh/sdk/kernels/lowp.hpp"
 #include "ddh/sdk/kernels/simd.hpp"
 
-namespace same_host {
+namespace ordered_sum {
 namespace {
 
 constexpr uint64_t kTile = 1024;  // elements
@@ -141,4 +141,4 @@ void ordered_reduce(const OrderedReduce& args) {
   }
 }
 
-}  // namespace same_host
+}  // namespace ordered_sum

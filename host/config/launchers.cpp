@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/launchers.hpp"
+
+#include <algorithm>
+
+#include "config/compat.hpp"
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+bool is_texts(const Json& list) {
+  return list.is_array() && std::all_of(list.begin(), list.end(), [](const Json& item) { return item.is_string(); });
+}
+
+void check(const std::string& file, const Json& entry) {
+  const bool is_object = entry.is_object() && entry.contains("name") && entry["name"].is_string();
+  bool is_whole = is_object && entry.contains("if") && is_texts(entry["if"]) && !entry["if"].empty();
+  for (const char* list : {"unless", "job"}) is_whole = is_whole && is_texts(entry.value(list, Json::array()));
+  for (const char* text : {"task", "tasks", "local_tasks", "toward", "refused"})
+    is_whole = is_whole && (!entry.contains(text) || entry[text].is_string());
+  is_whole = is_whole && entry.contains("tasks") && (entry.contains("task") || entry.contains("refused"));
+  if (!is_whole)
+    ddh::fail(DDH_INVALID_ARGUMENT, "the table of names ", file, " is ill-formed: a launcher needs the texts name, task and ",
+              "tasks, and a list `if` of variables, but it has ", shown(entry), "; fix the table");
+}
+
+}  // namespace
+
+std::vector<Json> launchers(const std::vector<std::filesystem::path>& folders) {
+  std::vector<CompatTable> tables = compat_tables_in(folders);
+  tables.insert(tables.end(), compat_tables().begin(), compat_tables().end());
+  std::vector<Json> out;
+  for (const CompatTable& table : tables)
+    for (const Json& entry : table.groups.value(kLauncherGroup, Json::array())) {
+      check(table.file, entry);
+      out.push_back(entry);
+    }
+  return out;
+}
+
+}  // namespace ddhost

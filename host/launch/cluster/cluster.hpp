@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// launch/cluster/cluster.hpp: the agents of a run that several launchers share, which may be on several hosts. Each has
+// consecutive ranks. The first, the head, prepares the run, serves the store, and decides how the run has ended; all agents end
+// with its exit code. The others are members.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/services/nodes.hpp"
+#include "launch/cluster/placement.hpp"
+#include "launch/cluster/rendezvous.hpp"
+#include "launch/kv.hpp"
+#include "launch/rank_range.hpp"
+
+namespace ddhost {
+
+struct ClusterSettings {
+  std::string rendezvous, interface, ports;  // launch.*
+  std::chrono::milliseconds timeout{120'000}, heartbeat{5000};
+  int world_size = 0;  // run.nproc; 0: a rank for each task
+};
+
+// What the other agents have said since the last call.
+struct ClusterNews {
+  struct Failure {
+    std::string sentence;
+    bool caused_by_peer;
+  };
+  std::vector<Fd> store_guests;   // ranks and loaders of members, for the store
+  std::vector<Failure> failures;  // of other agents, or of all
+  std::vector<int> signals;       // that a member has got
+  bool save = false;              // a checkpoint is wanted
+  std::optional<int> exit_code;   // the head's verdict
+};
+
+class Cluster {
+ public:
+  // Meets the other agents. [blocks]
+  static std::unique_ptr<Cluster> join(const Placement& placement, const ClusterSettings& settings);
+  Cluster() = default;
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+  virtual ~Cluster() = default;
+
+  [[nodiscard]] virtual bool is_head() const = 0;
+  [[nodiscard]] const std::shared_ptr<const Nodes>& nodes() const { return nodes_; }
+  [[nodiscard]] RankRange mine() const { return mine_; }
+  [[nodiscard]] uint64_t run_id() const { return run_id_; }
+
+  // Connections of a member's ranks and of its loader to the head's store. [blocks]
+  [[nodiscard]] virtual std::vector<Fd> store_sockets(int count) = 0;
+
+  // Of the loader, which exchanges what the head has decided with the other loaders.
+  void set_loader_socket(Fd socket) { loader_kv_ = std::make_unique<KvClient>(std::move(socket)); }
+  [[nodiscard]] Kv& loader_kv() { return *loader_kv_; }
+
+  [[nodiscard]] virtual std::vector<pollfd> poll_set() const = 0;
+  [[nodiscard]] virtual int timeout_ms() const = 0;
+  // Takes the result of poll() for poll_set(). Never blocks.
+  [[nodiscard]] virtual ClusterNews serve(const std::vector<pollfd>& polled) = 0;
+  // A head: whether a member has not ended; a member: whether the head has not decided.
+  [[nodiscard]] virtual bool waits() const = 0;
+  virtual void tell_failure(const std::string& sentence, bool caused_by_peer) = 0;
+  virtual void tell_signal(int number) = 0;
+  virtual void tell_save() = 0;
+  // This agent's ranks have ended. The head's is the verdict.
+  virtual void tell_end(int exit_code) = 0;
+  // In a child.
+  virtual void forget() = 0;
+
+ protected:
+  std::shared_ptr<const Nodes> nodes_;
+  RankRange mine_;
+  uint64_t run_id_ = 0;
+
+ private:
+  std::unique_ptr<KvClient> loader_kv_;
+};
+
+// What each agent says of itself when it joins.
+struct AgentIdentity {
+  std::string host;     // its name
+  std::string machine;  // agents of one machine can share pages if this is equal
+  std::string program;  // version and ABI
+};
+AgentIdentity own_identity();
+
+std::unique_ptr<Cluster> join_as_head(const Placement& placement, const ClusterSettings& settings);
+std::unique_ptr<Cluster> join_as_member(const Placement& placement, const ClusterSettings& settings);
+
+}  // namespace ddhost

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/decisions.hpp"
+
+#include "ddh/sdk/plugin.hpp"
+#include "engine/state/final_weights.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+constexpr const char* kKey = "launcher/decisions";
+
+Json texts(const std::vector<fs::path>& paths) {
+  Json out = Json::array();
+  for (const fs::path& path : paths) out.push_back(path.string());
+  return out;
+}
+
+std::vector<fs::path> paths(const Json& texts) {
+  std::vector<fs::path> out;
+  for (const Json& text : texts) out.emplace_back(text.get<std::string>());
+  return out;
+}
+
+}  // namespace
+
+void publish_decisions(const PreparedRun& run, Kv& kv) {
+  Json out = {{"run_dir", run.run_dir.string()}, {"resume", texts(run.resume)}, {"hidden", Json::array()}};
+  if (run.final_weights != nullptr) out["hidden"] = texts(run.final_weights->hidden());
+  kv.set(kKey, out.dump());
+}
+
+Json await_decisions(Kv& kv, std::chrono::milliseconds timeout) { return read_json(kv.get(kKey, timeout)); }
+
+std::vector<Override> overrides_of(const Json& decisions) {
+  return {{"run.dir", decisions.at("run_dir").get<std::string>(), "the head of the run"}};
+}
+
+void take_over(PreparedRun& run, const Json& decisions) {
+  if (run.work != Work::kTrain) return;
+  std::error_code ec;
+  if (!fs::is_directory(run.run_dir, ec))
+    ddh::fail(DDH_NOT_FOUND, "run.dir '", run.run_dir.string(), "', which the head of the run has made, does not exist on ",
+              "this host; put it into a folder that all hosts share by the same path");
+  run.resume = paths(decisions.at("resume"));
+  const std::vector<fs::path> hidden = paths(decisions.at("hidden"));
+  if (!hidden.empty())
+    run.final_weights = std::make_shared<const FinalWeights>(run.config.text("train.save_final"), run.run_dir, hidden);
+}
+
+}  // namespace ddhost

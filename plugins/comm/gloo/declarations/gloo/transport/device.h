@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace gloo::transport {
+
+class Device;
+class UnboundBuffer {
+ public:
+  virtual ~UnboundBuffer() = 0;
+};
+
+}  // namespace gloo::transport

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gloo: ranks of several machines that exchange messages by Gloo over TCP, as LibTorch carries it. Of Gloo only send and
+// receive are used, because its own sums have no fixed order.
+#include <dirent.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <set>
+
+#define USE_C10D_GLOO
+#include <ATen/ops/from_blob.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "../messages/transport.hpp"
+#include "kv_store.hpp"
+
+namespace gloo_links {
+namespace {
+
+using c10d::ProcessGroupGloo;
+
+// A rank may compute for hours before it sends. The launcher detects ranks that hang.
+constexpr std::chrono::hours kNoLimit{24 * 365};
+
+// Those that listen are left out: Gloo ends the process if one of its own is shut down.
+std::set<int> connected_sockets() {
+  std::set<int> sockets;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
+  if (folder == nullptr) return sockets;
+  while (const dirent* entry = readdir(folder.get())) {
+    const int fd = std::atoi(entry->d_name);
+    int listens = 0;
+    socklen_t length = sizeof listens;
+    const bool is_socket =
+        *entry->d_name != '.' && getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0;
+    if (is_socket && listens == 0) sockets.insert(fd);
+  }
+  return sockets;
+}
+
+class GlooMessage final : public messages::Message {
+ public:
+  GlooMessage(int32_t peer, at::Tensor data) : peer_(peer), data_{std::move(data)} {}
+  [[nodiscard]] std::vector<at::Tensor>& data() { return data_; }
+  void set_work(c10::intrusive_ptr<c10d::Work> work) { work_ = std::move(work); }
+  void wait() override {
+    try {
+      work_->wait();
+    } catch (const std::exception& error) {
+      throw messages::LinkLost(peer_, first_line(error.what()));
+    }
+  }
+
+ private:
+  // LibTorch adds a backtrace.
+  static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+  const int32_t peer_;
+  std::vector<at::Tensor> data_;
+  c10::intrusive_ptr<c10d::Work> work_;
+};
+
+class GlooLinks final : public messages::Links {
+ public:
+  GlooLinks(const ddh::Host& host, const ddh_comm_init& args, const ddh::GroupPlace& place)
+      : sent_(static_cast<size_t>(place.size())), received_(static_cast<size_t>(place.size())) {
+    const std::chrono::milliseconds timeout(args.timeout_ms);
+    const std::set<int> before = connected_sockets();
+    auto options = ProcessGroupGloo::Options::create(timeout);
+    options->devices.push_back(
+        ProcessGroupGloo::createDeviceForHostname(args.address == nullptr ? "127.0.0.1" : args.address));
+    options->threads = 1;  // for Gloo's own collectives, which are not used
+    gloo_ = c10::make_intrusive<ProcessGroupGloo>(c10::make_intrusive<KvStore>(host, place.key, timeout), place.rank,
+                                                  place.size(), options);
+    gloo_->setTimeout(kNoLimit);
+    const std::set<int> after = connected_sockets();
+    std::set_difference(after.begin(), after.end(), before.begin(), before.end(), std::back_inserter(sockets_));
+  }
+
+  std::unique_ptr<messages::Message> send(int32_t peer, const std::byte* data, uint64_t bytes) override {
+    auto message = std::make_unique<GlooMessage>(peer, tensor(const_cast<std::byte*>(data), bytes));
+    start(*message, peer, [&] { return gloo_->send(message->data(), peer, next(sent_, peer)); });
+    return message;
+  }
+  std::unique_ptr<messages::Message> receive(int32_t peer, std::byte* data, uint64_t bytes) override {
+    auto message = std::make_unique<GlooMessage>(peer, tensor(data, bytes));
+    start(*message, peer, [&] { return gloo_->recv(message->data(), peer, next(received_, peer)); });
+    return message;
+  }
+  // Gloo has no call for this that another thread may make.
+  void end() noexcept override {
+    for (const int socket : sockets_) shutdown(socket, SHUT_RDWR);
+  }
+
+ private:
+  static at::Tensor tensor(std::byte* data, uint64_t bytes) {
+    return at::from_blob(data, {static_cast<int64_t>(bytes)}, at::kByte);
+  }
+  template <class Start>
+  static void start(GlooMessage& message, int32_t peer, const Start& begin) {
+    try {
+      message.set_work(begin());
+    } catch (const std::exception& error) {
+      const std::string text = error.what();
+      throw messages::LinkLost(peer, text.substr(0, text.find('\n')));
+    }
+  }
+  // Messages of a pair have numbers, so that several may be on their way.
+  static int next(std::vector<uint32_t>& numbers, int32_t peer) {
+    return static_cast<int>(numbers[static_cast<size_t>(peer)]++ & 0x7FFFFFFF);
+  }
+
+  c10::intrusive_ptr<ProcessGroupGloo> gloo_;
+  std::vector<uint32_t> sent_, received_;  // messages to and from each rank
+  std::vector<int> sockets_;               // of Gloo, which closes them
+};
+
+class Gloo final : public messages::Transport {
+ public:
+  using Transport::Transport;
+
+ private:
+  std::unique_ptr<messages::Links> connect(const ddh_comm_init& args, const ddh::GroupPlace& place) override {
+    try {
+      return std::make_unique<GlooLinks>(host, args, place);
+    } catch (const ddh::Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      const std::string text = error.what();
+      ddh::fail(DDH_UNAVAILABLE, "gloo can't connect rank ", args.rank, " with the others of group '", place.name,
+                "': ", text.substr(0, text.find('\n')));
+    }
+  }
+};
+
+constexpr const char* kNeeds[] = {DDH_KV_IFACE, nullptr};
+
+}  // namespace
+}  // namespace gloo_links
+
+DDH_CXX_PLUGIN(gloo_links::Gloo, comm, "gloo", "0.1.0", "ranks are processes of one or more hosts, linked by TCP (Gloo)",
+               nullptr, gloo_links::kNeeds, DDH_CAP_IN_PROCESS);
