@@ -7,6 +7,7 @@
 #include <csignal>
 #include <exception>
 #include <iostream>
+#include <string_view>
 
 #include "base/text.hpp"
 #include "cli/command_line.hpp"
@@ -71,7 +72,8 @@ int run_command(const CommandLine& line) {
 int run(int argc, char** argv) {
   try {
     prepare_process();
-    return flushed(run_command(parse_command_line(argc, argv)));
+    const bool is_agent = argc == 2 && std::string_view(argv[1]) == "agent";
+    return flushed(run_command(is_agent ? agent_command_line(std::cin) : parse_command_line(argc, argv)));
   } catch (const ddhost::CommandLineExit& end) {
     return flushed(end.code);
   } catch (const std::exception& error) {

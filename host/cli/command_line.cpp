@@ -30,7 +30,7 @@ struct Flag {
   unsigned commands = kAll;
 };
 
-constexpr std::array<Flag, 20> kFlags = {{
+constexpr std::array<Flag, 29> kFlags = {{
     {"--strategy", "strategy.plugin", "strategy: a name (ddhost list), a path, or path.so:id"},
     {"--model", "model.plugin", "model, as above"},
     {"--optimizer", "optimizer.plugin", "optimizer, as above", kTrains | kPlans},
@@ -40,6 +40,15 @@ constexpr std::array<Flag, 20> kFlags = {{
     {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas", kTrains},
     {"--nproc", "run.nproc", "number of ranks; default: one for each device that is present, or 2"},
     {"--ranks-per-node", "run.ranks_per_node", "simulate nodes with this number of ranks each"},
+    {"--hostfile", "launch.hostfile", "start ranks over SSH on the hosts in this file: node1 slots=4"},
+    {"--include", "launch.include", "hosts of the hostfile that take part: node1@node2:0,2"},
+    {"--exclude", "launch.exclude", "hosts of the hostfile that do not take part"},
+    {"--num-nodes", "launch.num_nodes", "take only so many hosts of the hostfile"},
+    {"--nproc-per-node", "launch.nproc_per_node", "ranks on each host of the hostfile; default: its slots"},
+    {"--master-addr", "launch.interface", "address or interface of this host for the other hosts"},
+    {"--master-port", "launch.ports", "port, or range of ports, on which the run listens for its other hosts"},
+    {"--ssh-config", "launch.ssh_config", "configuration file for ssh"},
+    {"--export", "launch.export", "further environment variables for the other hosts, separated by commas"},
     {"--resume", "run.resume",
      "resume from a checkpoint: auto (newest in run.dir), its folder, a run's folder, or none", kTrains},
     {"--resume-allow", "run.resume_allow",
@@ -298,6 +307,7 @@ CLI::App* add_export(CLI::App& app, ExportArgs& args) {
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
   CommandLine line;
+  line.words.assign(argv + std::min(argc, 1), argv + argc);
   CLI::App app("ddhost trains a model on several ranks; strategy, model, optimizer and transport are plugins.",
                "ddhost");
   app.footer(kFooter);

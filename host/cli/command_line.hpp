@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "launch/cluster/remote_agents.hpp"
+
 #include "config/user_config.hpp"
 
 namespace ddhost {
@@ -47,7 +49,9 @@ struct CommandLine {
   std::vector<std::string> inspect_files;  // one, but with `markdown` any number
   bool markdown = false;                   // of inspect
   bool dry_run = false;
-  bool fit = false;  // of train: makes a run fit into memory
+  bool fit = false;                       // of train: makes a run fit into memory
+  std::vector<std::string> words;         // as given, for other hosts
+  std::optional<AgentOrder> agent_order;  // of a process that another host has started over SSH
   PlanArgs planning;
   CkptArgs ckpt;
   ExportArgs exporting;

@@ -20,6 +20,10 @@ struct RunPlace;
 inline constexpr const char* kStdoutFailed =
     "can't write to stdout; it is closed, its reader has ended or its disk is full";
 
+// `ddhost agent`: the command line that the head of a run on several hosts sends to this one. Sets the environment and the
+// current folder.
+CommandLine agent_command_line(std::istream& in);
+
 // `ddhost train`, `ddhost eval`, `ddhost generate`: run a model on the ranks. With --dry-run they only print the effective
 // configuration.
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out);

@@ -10,6 +10,7 @@
 #include "config/launchers.hpp"
 #include "config/replaced.hpp"
 #include "config/run_length.hpp"
+#include "ddh/sdk/files/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
 #include "engine/state/initialize.hpp"
@@ -132,8 +133,8 @@ Prepared prepare_as_member(const Request& request, Registry& registry, LoaderRec
   for (Override& more : overrides_of(decisions)) line.overrides.push_back(std::move(more));
   UserConfig user = UserConfig::read(line.config_file, line.overrides);
   static_cast<void>(replace_excluded_options(user));
-  const auto run =
-      std::make_shared<PreparedRun>(prepare_run(std::move(user), registry, request.place, work_of(line.command), &record));
+  const auto run = std::make_shared<PreparedRun>(
+      prepare_run(std::move(user), registry, request.place, work_of(line.command), &record));
   in_words_of_user(run->config, [&] {
     if (run->wish.from == ResumeWish::From::none) settle_weights(*run);
     take_over(*run, decisions);
@@ -165,12 +166,43 @@ Prepared prepare(const Request& request, Registry& registry, LoaderRecord& recor
   return {run->ranks_are_threads, libraries_of(*run), [run](const RankSeat& seat) { return start_rank(*run, seat); }};
 }
 
-// The launchers of the run, if another program has started several.
-std::unique_ptr<Cluster> join_cluster(const Config& host, const Registry& registry) {
-  const std::optional<Placement> placement =
-      find_placement(launchers(registry.name_folders()), host.get<std::string>("launch.from"));
-  if (!placement) return nullptr;
+std::vector<Host> hosts_of(const Config& host) {
+  const std::string& file = host.text("launch.hostfile");
+  HostChoice choice{host.text("launch.include"), host.text("launch.exclude"),
+                    static_cast<int>(host.get<int64_t>("launch.num_nodes")),
+                    static_cast<int>(host.get<int64_t>("launch.nproc_per_node")), 0};
+  if (const Json nproc = host.find("run.nproc")->value; !nproc.is_null()) choice.world_size = nproc.get<int>();
+  constexpr uint64_t kMostBytes = uint64_t{1} << 20;
+  const ddh::InputFile in(file, {"hostfile", "write one line for each host: node1 slots=4"});
+  return chosen_hosts(parse_hostfile(in.read(kMostBytes), file), choice);
+}
+
+void require_hostfile(const Config& host) {
+  for (const char* key : {"launch.include", "launch.exclude", "launch.num_nodes", "launch.nproc_per_node"})
+    if (host.find(key)->source != "default")
+      ddh::fail(DDH_INVALID_ARGUMENT, key, " chooses hosts of a hostfile, and there is none; give --hostfile too");
+}
+
+// The launchers of the run, if another program has started several, or if there is a hostfile.
+std::unique_ptr<Cluster> join_cluster(const CommandLine& line, const Config& host, const Registry& registry) {
   ClusterSettings settings;
+  std::optional<Placement> placement;
+  if (line.agent_order) {
+    placement = Placement{kSsh, line.agent_order->task, line.agent_order->n_tasks, false, "", ""};
+    settings.meeting = line.agent_order->meeting;
+  } else if (const std::string& file = host.text("launch.hostfile"); !file.empty()) {
+    settings.hosts = hosts_of(host);
+    settings.ssh_config = host.text("launch.ssh_config");
+    settings.words = line.words;
+    settings.exported = exported_variables(registry.name_folders());
+    for (const std::string& name : host.get<std::vector<std::string>>("launch.export"))
+      settings.exported.push_back(name);
+    placement = Placement{};
+  } else {
+    require_hostfile(host);
+    placement = find_placement(launchers(registry.name_folders()), host.get<std::string>("launch.from"));
+  }
+  if (!placement) return nullptr;
   settings.rendezvous = host.get<std::string>("launch.rendezvous");
   settings.interface = host.get<std::string>("launch.interface");
   settings.ports = host.get<std::string>("launch.ports");
@@ -211,7 +243,7 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
   UserConfig user = UserConfig::read(line.config_file, line.overrides);
   const std::vector<std::string> replaced = replace_excluded_options(user);
   const Config host(user, run_sections(user), /*plugin_sections=*/false);
-  const std::unique_ptr<Cluster> cluster = line.dry_run ? nullptr : join_cluster(host, registry);
+  const std::unique_ptr<Cluster> cluster = line.dry_run ? nullptr : join_cluster(line, host, registry);
   const RunPlace place = choose_place(user, registry, cluster.get());
   LoaderRecord record;
   const Request request{line, user, replaced, place, cluster.get()};

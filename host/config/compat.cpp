@@ -114,7 +114,7 @@ CompatTable read_compat_table(const std::string& file, const std::string& text) 
   }
   if (!table.groups.is_object()) ill_formed(file, "", "it is not an object");
   for (const auto& [kind, groups] : table.groups.items()) {
-    if (kind == "file" || kind == kLauncherGroup) continue;
+    if (kind == "file" || kind == kLauncherGroup || kind == kExportGroup) continue;
     if (!groups.is_array()) ill_formed(file, kind, "is not a list");
     for (const Json& group : groups) {
       const bool is_whole = group.is_object() && group.contains("for") && group["for"].is_array() &&

@@ -22,8 +22,9 @@ const std::vector<CompatTable>& compat_tables();
 // The tables in these folders, *.json. Error: one is ill-formed.
 std::vector<CompatTable> compat_tables_in(const std::vector<std::filesystem::path>& folders);
 
-// The group of a table that config/launchers.hpp reads.
+// The groups of a table that config/launchers.hpp reads.
 constexpr const char* kLauncherGroup = "launcher";
+constexpr const char* kExportGroup = "export";
 
 // configs/defaults.json: default values of the host's options, by section.
 const Json& default_options();

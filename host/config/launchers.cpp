@@ -21,17 +21,34 @@ void check(const std::string& file, const Json& entry) {
     is_whole = is_whole && (!entry.contains(text) || entry[text].is_string());
   is_whole = is_whole && entry.contains("tasks") && (entry.contains("task") || entry.contains("refused"));
   if (!is_whole)
-    ddh::fail(DDH_INVALID_ARGUMENT, "the table of names ", file, " is ill-formed: a launcher needs the texts name, task and ",
+    ddh::fail(DDH_INVALID_ARGUMENT, "the table of names ", file,
+              " is ill-formed: a launcher needs the texts name, task and ",
               "tasks, and a list `if` of variables, but it has ", shown(entry), "; fix the table");
+}
+
+std::vector<CompatTable> all_tables(const std::vector<std::filesystem::path>& folders) {
+  std::vector<CompatTable> tables = compat_tables_in(folders);
+  tables.insert(tables.end(), compat_tables().begin(), compat_tables().end());
+  return tables;
 }
 
 }  // namespace
 
+std::vector<std::string> exported_variables(const std::vector<std::filesystem::path>& folders) {
+  std::vector<std::string> out;
+  for (const CompatTable& table : all_tables(folders)) {
+    const Json names = table.groups.value(kExportGroup, Json::array());
+    if (!is_texts(names))
+      ddh::fail(DDH_INVALID_ARGUMENT, "the table of names ", table.file,
+                " is ill-formed: 'export' is no list of texts; fix it");
+    for (const Json& name : names) out.push_back(name.get<std::string>());
+  }
+  return out;
+}
+
 std::vector<Json> launchers(const std::vector<std::filesystem::path>& folders) {
-  std::vector<CompatTable> tables = compat_tables_in(folders);
-  tables.insert(tables.end(), compat_tables().begin(), compat_tables().end());
   std::vector<Json> out;
-  for (const CompatTable& table : tables)
+  for (const CompatTable& table : all_tables(folders))
     for (const Json& entry : table.groups.value(kLauncherGroup, Json::array())) {
       check(table.file, entry);
       out.push_back(entry);

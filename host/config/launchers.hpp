@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "base/json.hpp"
@@ -12,5 +13,7 @@ namespace ddhost {
 
 // The entries "launcher" of the tables in these folders, and then those of the program. Error: an entry is ill-formed.
 std::vector<Json> launchers(const std::vector<std::filesystem::path>& folders);
+// The entries "export": variables of the environment that other hosts of a run get.
+std::vector<std::string> exported_variables(const std::vector<std::filesystem::path>& folders);
 
 }  // namespace ddhost

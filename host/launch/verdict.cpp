@@ -65,7 +65,8 @@ bool has_own_failure(const Progress& progress, RankRange ranks) {
 Outcome verdict(const RunEnd& end, const Progress& progress, RankRange ranks) {
   Outcome outcome;
   if (end.failed)
-    outcome = {1, end.noticed.empty() ? "a rank ended with an error and gave no reason; the run has ended" : end.noticed};
+    outcome = {1,
+               end.noticed.empty() ? "a rank ended with an error and gave no reason; the run has ended" : end.noticed};
   const Cause cause = first_cause(progress, ranks);
   if (!end.death.empty()) {
     outcome = {1, end.death};

@@ -41,7 +41,8 @@ void take_over(PreparedRun& run, const Json& decisions) {
   if (run.work != Work::kTrain) return;
   std::error_code ec;
   if (!fs::is_directory(run.run_dir, ec))
-    ddh::fail(DDH_NOT_FOUND, "run.dir '", run.run_dir.string(), "', which the head of the run has made, does not exist on ",
+    ddh::fail(DDH_NOT_FOUND, "run.dir '", run.run_dir.string(),
+              "', which the head of the run has made, does not exist on ",
               "this host; put it into a folder that all hosts share by the same path");
   run.resume = paths(decisions.at("resume"));
   const std::vector<fs::path> hidden = paths(decisions.at("hidden"));

@@ -143,11 +143,14 @@ void check_threads(PreparedRun& plan) {
 }
 
 void check_hosts(const PreparedRun& plan) {
-  if (!plan.has_other_hosts) return;
+  if (plan.has_other_launchers && plan.ranks_are_threads)
+    ddh::fail(DDH_FAILED_PRECONDITION, "comm '", plan.comm.id(),
+              "' has all ranks in one process, but other processes start ",
+              "ranks of this run too; choose another --comm");
   for (const Plugin* plugin : {&plan.comm, &plan.host_comm})
-    if (plugin->desc != nullptr && (plugin->has_cap(DDH_CAP_SINGLE_HOST) || plugin->has_cap(DDH_CAP_RANKS_ARE_THREADS)))
-      ddh::fail(DDH_FAILED_PRECONDITION, "comm '", plugin->id(), "' connects ranks of one host, and this run has several ",
-                "launchers; choose another --comm (`ddhost list` shows them)");
+    if (plan.n_hosts > 1 && plugin->desc != nullptr && plugin->has_cap(DDH_CAP_SINGLE_HOST))
+      ddh::fail(DDH_FAILED_PRECONDITION, "comm '", plugin->id(), "' connects ranks of one host, and this run has ",
+                plan.n_hosts, "; choose another --comm, or leave it out");
 }
 
 // "cuda, rocm"
@@ -226,6 +229,8 @@ Config find_plugins(UserConfig& user, Registry& registry, const DeviceChoice& de
   Config choices(user, of_host, /*plugin_sections=*/false);
   if (!device.reason.empty()) choices.set("device.plugin", device.plugin, "derived");
   plan.device_reason = device.reason;
+  const bool chooses_between = plan.n_hosts > 1 && choices.find("comm.plugin")->source == "default";
+  if (chooses_between) choices.set("comm.plugin", choices.text("comm.between"), "derived");
   const Source source{user, choices, registry, record};
   std::vector<CompatTable> tables = compat_tables();
   for (CompatTable& table : compat_tables_in(registry.name_folders())) tables.push_back(std::move(table));
@@ -256,6 +261,7 @@ Config find_plugins(UserConfig& user, Registry& registry, const DeviceChoice& de
   Config config(user, sections);
   config.set("monitor.plugins", monitors, config.find("monitor.plugins")->source);
   if (!device.reason.empty()) config.set("device.plugin", device.plugin, "derived");
+  if (chooses_between) config.set("comm.plugin", choices.text("comm.plugin"), "derived");
   return config;
 }
 
@@ -351,7 +357,10 @@ RunPlace choose_place(const UserConfig& user, const Registry& registry, const Cl
   if (cluster != nullptr) {
     const Nodes& nodes = *cluster->nodes();
     place.world_size = nodes.world_size();
-    place.local_size = nodes.sizes()[static_cast<size_t>(nodes.node(cluster->mine().first))];
+    const RankRange mine = cluster->mine();
+    place.local_size = mine.count == 0 ? 1 : nodes.sizes()[static_cast<size_t>(nodes.node(mine.first))];
+    place.has_other_launchers = true;
+    place.n_hosts = nodes.count();
     return place;
   }
   const bool is_given = !config.find("run.nproc")->value.is_null();
@@ -364,7 +373,8 @@ PreparedRun prepare_run(UserConfig user, Registry& registry, const RunPlace& pla
   PreparedRun plan;
   plan.work = work;
   plan.world_size = place.world_size;
-  plan.has_other_hosts = place.local_size > 0;
+  plan.has_other_launchers = place.has_other_launchers;
+  plan.n_hosts = place.n_hosts;
   const std::string limit = instruction_limit(), instructions = linked_instructions(registry, limit);
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   const int share = std::max(1, cores / (place.local_size > 0 ? place.local_size : place.world_size));

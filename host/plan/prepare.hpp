@@ -34,8 +34,9 @@ struct FolderBefore {
 struct PreparedRun : RunPlan {
   Config config;  // with all defaults and plugin options
   int world_size = 1;
-  bool ranks_are_threads = false;     // else one process each
-  bool has_other_hosts = false;       // other launchers start ranks of this run
+  bool ranks_are_threads = false;    // else one process each
+  bool has_other_launchers = false;  // they start further ranks of this run, on this host or on others
+  int n_hosts = 1;
   std::vector<std::string> replaced;  // sentences: options of the file that the command line's plugins replace
   ResumeWish wish;
   std::shared_ptr<const RunLock> lock;  // of run_dir, from make_run_folder on
@@ -47,6 +48,8 @@ struct RunPlace {
   DeviceChoice device;
   int world_size = 1;
   int local_size = 0;  // ranks on this host; 0: all
+  bool has_other_launchers = false;
+  int n_hosts = 1;
 };
 // Also checks all of the host's own sections. Loads no plugin into this process.
 // `most`: ranks.

@@ -156,7 +156,8 @@ bool take_folder(PreparedRun& plan) {
   try_to_write("run.dir", plan.run_dir / kRunLock);
   if (!weights.empty()) check_final_place(weights, plan.run_dir);
   if (!claim(plan)) return false;
-  if (!weights.empty()) plan.final_weights = std::make_shared<const FinalWeights>(weights, plan.run_dir, plan.has_other_hosts);
+  if (!weights.empty())
+    plan.final_weights = std::make_shared<const FinalWeights>(weights, plan.run_dir, plan.has_other_launchers);
   return true;
 }
 

@@ -117,15 +117,19 @@ std::string own_address(const std::string& interface, const std::string& toward)
     if (at->ifa_addr == nullptr) continue;
     const int family = at->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
-    const std::string address =
-        text_of(at->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    const std::string address = text_of(at->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
     if (address == interface || (interface == at->ifa_name && family == AF_INET)) return address;
     if (interface == at->ifa_name && of_v6.empty()) of_v6 = address;
     names += ddh::str(names.empty() ? "" : ", ", at->ifa_name, " (", address, ")");
   }
   if (!of_v6.empty()) return of_v6;
-  ddh::fail(DDH_NOT_FOUND, "launch.interface=", plain_text(interface, 100), " is no interface or address of this host, ",
-            "which has ", names);
+  ddh::fail(DDH_NOT_FOUND, "launch.interface=", plain_text(interface, 100),
+            " is no interface or address of this host, ", "which has ", names);
+}
+
+bool is_own_address(const sockaddr* address, socklen_t length) {
+  const Fd socket(::socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return socket.get() >= 0 && ::bind(socket.get(), address, length) == 0;
 }
 
 PortRange parse_ports(const std::string& text) {
@@ -158,8 +162,8 @@ Listener listen_at(const std::string& address, PortRange ports) {
     return {std::move(socket), {address, ntohs(given)}};
   }
   ddh::fail(DDH_RESOURCE_EXHAUSTED, "the run can't listen on ", address,
-            ports.first == 0 ? "" : ddh::str(" with a port of launch.ports=", ports.first, "-", ports.last), ": ", problem,
-            "; give other ports, or set launch.interface");
+            ports.first == 0 ? "" : ddh::str(" with a port of launch.ports=", ports.first, "-", ports.last), ": ",
+            problem, "; give other ports, or set launch.interface");
 }
 
 std::optional<Fd> connect_to(const Endpoint& endpoint, std::chrono::steady_clock::time_point deadline) {

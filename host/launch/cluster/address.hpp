@@ -3,6 +3,8 @@
 // launch/cluster/address.hpp: IP addresses and ports of a run's hosts, and sockets that listen or connect.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -25,6 +27,9 @@ Endpoint parse_endpoint(const std::string& text, const std::string& key);
 // from which `toward` is reached, or where that is "" too, the one from which other networks are; 127.0.0.1 if there is no
 // network. Error: no such interface, or one without an address.
 std::string own_address(const std::string& interface, const std::string& toward);
+
+// Whether a socket of this host could listen there.
+bool is_own_address(const sockaddr* address, socklen_t length);
 
 // The ports that launch.ports allows: "4000-4010", or "" for any. Error: not two numbers from 1 to 65535.
 struct PortRange {

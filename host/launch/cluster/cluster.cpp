@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 
@@ -27,6 +28,14 @@ AgentIdentity own_identity() {
 }
 
 std::unique_ptr<Cluster> Cluster::join(const Placement& placement, const ClusterSettings& settings) {
+  if (!settings.hosts.empty()) {
+    const auto here = std::count_if(settings.hosts.begin(), settings.hosts.end(),
+                                    [](const Host& host) { return is_this_host(host.name); });
+    Placement head;
+    head.launcher = kSsh;
+    head.n_tasks = 1 + static_cast<int>(settings.hosts.size()) - static_cast<int>(here);
+    return join_as_head(head, settings);
+  }
   return placement.task == 0 ? join_as_head(placement, settings) : join_as_member(placement, settings);
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/services/nodes.hpp"
+#include "launch/cluster/hostfile.hpp"
 #include "launch/cluster/placement.hpp"
 #include "launch/cluster/rendezvous.hpp"
 #include "launch/kv.hpp"
@@ -25,6 +26,12 @@ struct ClusterSettings {
   std::string rendezvous, interface, ports;  // launch.*
   std::chrono::milliseconds timeout{120'000}, heartbeat{5000};
   int world_size = 0;  // run.nproc; 0: a rank for each task
+  // For a run whose hosts this program starts over SSH; else empty.
+  std::vector<Host> hosts;
+  std::string ssh_config;
+  std::vector<std::string> words;     // of the command line, for the other hosts
+  std::vector<std::string> exported;  // names of variables that go to them; name* stands for all that begin so
+  std::optional<Meeting> meeting;     // what a host started so was told; nullopt: the rendezvous says it
 };
 
 // What the other agents have said since the last call.
@@ -42,7 +49,7 @@ struct ClusterNews {
 
 class Cluster {
  public:
-  // Meets the other agents. [blocks]
+  // Meets the other agents. With settings.hosts `placement` is not used. [blocks]
   static std::unique_ptr<Cluster> join(const Placement& placement, const ClusterSettings& settings);
   Cluster() = default;
   Cluster(const Cluster&) = delete;
@@ -91,6 +98,8 @@ struct AgentIdentity {
   std::string program;  // version and ABI
 };
 AgentIdentity own_identity();
+
+constexpr const char* kSsh = "ssh";  // the launcher of agents that this program starts
 
 std::unique_ptr<Cluster> join_as_head(const Placement& placement, const ClusterSettings& settings);
 std::unique_ptr<Cluster> join_as_member(const Placement& placement, const ClusterSettings& settings);

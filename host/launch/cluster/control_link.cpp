@@ -69,7 +69,8 @@ std::vector<Json> ControlLink::serve() {
   if (now >= spoken_ + heartbeat_ / 3) out_ += framed("");
   write_some();
   if (lost_.empty() && now >= heard_ + heartbeat_)
-    lost_ = ddh::str("nothing was heard of it for ", std::chrono::duration<double>(heartbeat_).count(), " s (launch.heartbeat)");
+    lost_ = ddh::str("nothing was heard of it for ", std::chrono::duration<double>(heartbeat_).count(),
+                     " s (launch.heartbeat)");
   return messages;
 }
 

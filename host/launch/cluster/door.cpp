@@ -87,9 +87,11 @@ Door::Heard Door::hear(Stranger& stranger, Claim& claim) const {
   if (n > 0) stranger.in.append(chunk.data(), static_cast<size_t>(n));
   if (stranger.in.size() < sizeof claim) return Heard::kWait;
   std::memcpy(&claim, stranger.in.data(), sizeof claim);
-  const bool is_known = claim.version == kWireVersion && (claim.kind == GuestKind::kStore || claim.kind == GuestKind::kAgent);
+  const bool is_known =
+      claim.version == kWireVersion && (claim.kind == GuestKind::kStore || claim.kind == GuestKind::kAgent);
   if (!is_known || !are_equal(claim.proof, proof_of_claim(token_, stranger.hello, claim))) return Heard::kGone;
-  return send_now(stranger.socket, Answer{proof_of_answer(token_, stranger.hello, claim)}) ? Heard::kGuest : Heard::kGone;
+  return send_now(stranger.socket, Welcome{proof_of_welcome(token_, stranger.hello, claim)}) ? Heard::kGuest
+                                                                                             : Heard::kGone;
 }
 
 Admission enter(const Endpoint& endpoint, const Token& token, GuestKind kind, int task,
@@ -102,9 +104,9 @@ Admission enter(const Endpoint& endpoint, const Token& token, GuestKind kind, in
     return {std::nullopt, "who listens there is another program, or another version of this one"};
   Claim claim{kWireVersion, kind, static_cast<uint32_t>(task), random_bytes(), {}};
   claim.proof = proof_of_claim(token, hello, claim);
-  Answer answer;
-  if (!send_now(*socket, claim) || !read_by(*socket, answer, deadline) ||
-      !are_equal(answer.proof, proof_of_answer(token, hello, claim)))
+  Welcome welcome;
+  if (!send_now(*socket, claim) || !read_by(*socket, welcome, deadline) ||
+      !are_equal(welcome.proof, proof_of_welcome(token, hello, claim)))
     return {std::nullopt, "who listens there does not know the token of this run"};
   return {std::move(socket), ""};
 }

@@ -5,12 +5,14 @@
 #include <cerrno>
 #include <csignal>
 #include <map>
+#include <utility>
 
 #include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "launch/cluster/cluster.hpp"
 #include "launch/cluster/control_link.hpp"
 #include "launch/cluster/door.hpp"
+#include "launch/cluster/remote_agents.hpp"
 #include "launch/verdict.hpp"
 
 namespace ddhost {
@@ -43,9 +45,14 @@ class Head final : public Cluster {
     members_[0].identity = own_identity();
     members_[0].address = door_.endpoint().address;
     members_[0].has_ended = true;
-    if (!is_by_variables_) announce();
+    if (settings.hosts.empty()) {
+      if (!is_by_variables_) announce();
+      divide();
+    } else {
+      start_hosts();
+    }
     meet();
-    divide();
+    find_nodes();
     start();
   }
 
@@ -88,6 +95,7 @@ class Head final : public Cluster {
       if (member.link != nullptr) member.link->flush(Clock::now() + std::chrono::seconds(1));
   }
   void forget() override {
+    if (ssh_ != nullptr) ssh_->forget();
     door_.forget();
     members_.clear();
   }
@@ -100,9 +108,9 @@ class Head final : public Cluster {
       is_by_variables_ = true;
       return *given;
     }
-    const std::string address = placement.is_one_host && settings.interface.empty()
-                                    ? "127.0.0.1"
-                                    : own_address(settings.interface, placement.toward);
+    const std::string toward = settings.hosts.empty() ? placement.toward : a_remote_address(settings);
+    const std::string address =
+        placement.is_one_host && settings.interface.empty() ? "127.0.0.1" : own_address(settings.interface, toward);
     return {{address, 0}, Token::make()};
   }
 
@@ -117,14 +125,16 @@ class Head final : public Cluster {
     std::vector<std::unique_ptr<ControlLink>> new_links;
     while (!missing().empty()) {
       if (Clock::now() >= deadline)
-        ddh::fail(DDH_DEADLINE_EXCEEDED, missing(), " of ", members_.size(), " that ", placement_.launcher, " started ",
-                  missing().find(',') == std::string::npos ? "has" : "have", " not come within ",
-                  settings_.timeout.count() / 1000, " s (launch.timeout); see what ",
-                  placement_.launcher, " says of it, or whether it can reach ", door_.endpoint().text());
+        ddh::fail(DDH_DEADLINE_EXCEEDED, missing(), " of the ", members_.size(), " that ", placement_.launcher,
+                  " started ", missing().find(',') == std::string::npos ? "has" : "have", " not come within ",
+                  settings_.timeout.count() / 1000, " s (launch.timeout); see what ", placement_.launcher,
+                  " says of it, or whether it can reach ", door_.endpoint().text());
       std::vector<pollfd> set = door_.poll_set();
       const size_t of_door = set.size();
       for (const auto& link : new_links) set.push_back(link->to_poll());
       ::poll(set.data(), set.size(), 100);
+      if (const std::string problem = ssh_ == nullptr ? "" : ssh_->ended(); !problem.empty())
+        ddh::fail(DDH_UNAVAILABLE, problem);
       for (Guest& guest : door_.serve({set.begin(), set.begin() + static_cast<std::ptrdiff_t>(of_door)}))
         if (guest.kind == GuestKind::kAgent)
           new_links.push_back(std::make_unique<ControlLink>(std::move(guest.socket), settings_.timeout));
@@ -135,13 +145,14 @@ class Head final : public Cluster {
     }
   }
 
-  // "task 3", "tasks 1, 3"
+  // "task 3", "tasks 1, 3", "hosts node2, node3"
   [[nodiscard]] std::string missing() const {
     std::string text;
     int count = 0;
     for (size_t task = 1; task < members_.size(); ++task)
-      if (members_[task].link == nullptr) text += ddh::str(count++ == 0 ? "" : ", ", task);
-    return count == 0 ? "" : (count == 1 ? "task " : "tasks ") + text;
+      if (members_[task].link == nullptr)
+        text += (count++ == 0 ? "" : ", ") + (ssh_ == nullptr ? std::to_string(task) : members_[task].identity.host);
+    return count == 0 ? "" : (ssh_ == nullptr ? "task" : "host") + std::string(count == 1 ? " " : "s ") + text;
   }
 
   void take(std::unique_ptr<ControlLink> link, const Json& join) {
@@ -159,27 +170,69 @@ class Head final : public Cluster {
       refuse(ddh::str("two tasks say that they are task ", task, ", one of them on host ", host,
                       "; start all by one command"));
     if (join.at("program") != members_[0].identity.program)
-      refuse(ddh::str("host ", host, " has another version of the program (", shown(join.at("program")), " instead of '",
-                      members_[0].identity.program, "'); install the same on all hosts"));
+      refuse(ddh::str("host ", host, " has another version of the program (", shown(join.at("program")),
+                      " instead of '", members_[0].identity.program, "'); install the same on all hosts"));
     Member& member = members_[task];
     member.link = std::move(link);
     member.identity = {host, join.at("machine").get<std::string>(), members_[0].identity.program};
     member.address = join.at("address").get<std::string>();
   }
 
-  // The ranks of each task, and the nodes: neighbours on one machine.
+  // Where ssh takes a host of the run to be.
+  static std::string a_remote_address(const ClusterSettings& settings) {
+    for (const Host& host : settings.hosts)
+      if (!is_this_host(host.name)) return address_of_host(host.name, settings.ssh_config);
+    return "";
+  }
+
+  // This host is task 0, with ranks of its own if it is one of the hosts.
+  void start_hosts() {
+    std::vector<RemoteAgents::Agent> agents;
+    int first = 0, task = 0;
+    for (const Host& host : settings_.hosts) {
+      const RankRange ranks{first, host.slots};
+      first += host.slots;
+      if (is_this_host(host.name)) {
+        members_[0].ranks = ranks;
+        continue;
+      }
+      members_[static_cast<size_t>(++task)].ranks = ranks;
+      members_[static_cast<size_t>(task)].identity.host = host.name;
+      AgentOrder order{{door_.endpoint(), meeting_.token},
+                       task,
+                       placement_.n_tasks,
+                       std::filesystem::current_path(),
+                       settings_.words,
+                       environment_for_others(settings_.exported)};
+      agents.push_back({host.name, std::move(order)});
+    }
+    ssh_ = std::make_unique<RemoteAgents>(agents, settings_.ssh_config);
+  }
+
+  // The ranks of each task that another launcher has started.
   void divide() {
     const int tasks = placement_.n_tasks, world = settings_.world_size == 0 ? tasks : settings_.world_size;
     if (world % tasks != 0)
-      ddh::fail(DDH_INVALID_ARGUMENT, "run.nproc=", world, " can't be divided equally among the ", tasks, " tasks that ",
-                placement_.launcher, " started; give a multiple of ", tasks);
+      ddh::fail(DDH_INVALID_ARGUMENT, "run.nproc=", world, " can't be divided equally among the ", tasks,
+                " tasks that ", placement_.launcher, " started; give a multiple of ", tasks);
+    for (int task = 0; task < tasks; ++task)
+      members_[static_cast<size_t>(task)].ranks = {task * (world / tasks), world / tasks};
+  }
+
+  // A node has the ranks of neighbouring tasks on one machine.
+  void find_nodes() {
+    std::vector<size_t> by_rank;
+    for (size_t task = 0; task < members_.size(); ++task)
+      if (members_[task].ranks.count > 0) by_rank.push_back(task);
+    std::sort(by_rank.begin(), by_rank.end(),
+              [&](size_t a, size_t b) { return members_[a].ranks.first < members_[b].ranks.first; });
     std::vector<int32_t> sizes;
     std::vector<std::string> addresses;
     std::map<std::string, size_t> node_of_machine;
-    for (size_t task = 0; task < members_.size(); ++task) {
-      Member& member = members_[task];
-      member.ranks = {static_cast<int>(task) * world / tasks, world / tasks};
-      const bool is_new = task == 0 || member.identity.machine != members_[task - 1].identity.machine;
+    std::string last;
+    for (const size_t task : by_rank) {
+      const Member& member = members_[task];
+      const bool is_new = std::exchange(last, member.identity.machine) != member.identity.machine;
       if (is_new && !node_of_machine.emplace(member.identity.machine, task).second)
         ddh::fail(DDH_FAILED_PRECONDITION, "tasks ", node_of_machine[member.identity.machine], " and ", task,
                   " are on host ", member.identity.host, ", and tasks between them are not; tell ", placement_.launcher,
@@ -211,7 +264,8 @@ class Head final : public Cluster {
   void admit(Guest guest, ClusterNews& news) {
     const auto task = static_cast<size_t>(guest.task);
     if (guest.kind != GuestKind::kStore || task == 0 || task >= members_.size()) return;
-    if (members_[task].store_guests++ <= members_[task].ranks.count) news.store_guests.push_back(std::move(guest.socket));
+    if (members_[task].store_guests++ <= members_[task].ranks.count)
+      news.store_guests.push_back(std::move(guest.socket));
   }
 
   void hear(size_t task, ClusterNews& news) {
@@ -227,8 +281,8 @@ class Head final : public Cluster {
     }
     if (member.link->lost().empty() || member.has_ended) return;
     member.has_ended = true;
-    news.failures.push_back({ddh::str("host ", member.identity.host, " with ", ranks_text(member.ranks), " is gone: ",
-                                      member.link->lost(), "; the run has ended"),
+    news.failures.push_back({ddh::str("host ", member.identity.host, " with ", ranks_text(member.ranks),
+                                      " is gone: ", member.link->lost(), "; the run has ended"),
                              false});
   }
 
@@ -243,6 +297,7 @@ class Head final : public Cluster {
   const Meeting meeting_;
   Door door_;
   std::unique_ptr<RendezvousFile> file_;
+  std::unique_ptr<RemoteAgents> ssh_;
   std::vector<Member> members_;  // by task; the first is this agent, without a link
 };
 

@@ -30,7 +30,8 @@ class AsMember final : public Cluster {
       Admission admission =
           enter(meeting_.at, meeting_.token, GuestKind::kStore, placement_.task, Clock::now() + settings_.timeout);
       if (!admission.socket)
-        ddh::fail(DDH_UNAVAILABLE, "the head of the run at ", meeting_.at.text(), " can't be reached: ", admission.problem);
+        ddh::fail(DDH_UNAVAILABLE, "the head of the run at ", meeting_.at.text(),
+                  " can't be reached: ", admission.problem);
       sockets.push_back(*std::move(admission.socket));
     }
     return sockets;
@@ -68,7 +69,7 @@ class AsMember final : public Cluster {
 
  private:
   void find_head(Clock::time_point deadline) {
-    const std::optional<Meeting> of_variables = meeting_of_variables();
+    const std::optional<Meeting> of_variables = settings_.meeting ? settings_.meeting : meeting_of_variables();
     const auto path = of_variables ? std::filesystem::path() : rendezvous_path(settings_.rendezvous, placement_.job);
     std::string problem = "its rendezvous file '" + path.string() + "' does not appear";
     for (; Clock::now() < deadline; std::this_thread::sleep_for(kPause)) {
@@ -108,8 +109,8 @@ class AsMember final : public Cluster {
         if (message.contains("start")) return take_place(message.at("start"));
       }
       if (!link_->lost().empty())
-        ddh::fail(DDH_UNAVAILABLE, "the head of the run at ", meeting_.at.text(), " has ended before the run began; its ",
-                  "output says why");
+        ddh::fail(DDH_UNAVAILABLE, "the head of the run at ", meeting_.at.text(),
+                  " has ended before the run began; its ", "output says why");
     }
     ddh::fail(DDH_DEADLINE_EXCEEDED, "the run has not begun within ", settings_.timeout.count() / 1000,
               " s (launch.timeout); the head of the run names the tasks that have not come");

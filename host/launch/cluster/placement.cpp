@@ -42,7 +42,8 @@ std::optional<int> number(const Json& entry, const char* key) {
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size() || value < 0)
     ddh::fail(DDH_INVALID_ARGUMENT, name, "=", plain_text(*text, 100), " is not a number from 0 on, but ",
-              entry.at("name").get<std::string>(), " places a run by it; start the run through that program, unset the ",
+              entry.at("name").get<std::string>(),
+              " places a run by it; start the run through that program, unset the ",
               "variable, or set launch.from=none for a run on this host alone");
   return value;
 }
@@ -58,7 +59,8 @@ std::string joined_values(const Json& entry, const char* list) {
 std::string file_name(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    const bool is_plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '.' || c == '_';
+    const bool is_plain =
+        (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '.' || c == '_';
     out += is_plain ? c : '-';
   }
   return out.substr(0, 200);
@@ -73,7 +75,8 @@ std::optional<Placement> placement_of(const Json& entry) {
   if (entry.contains("refused")) {
     if (number(entry, "tasks").value_or(1) <= 1) return std::nullopt;
     ddh::fail(DDH_FAILED_PRECONDITION, name, " gave this process ", pair_text(entry, "tasks", *number(entry, "tasks")),
-              ", but ", entry.at("refused").get<std::string>(), "; or set launch.from=none for a run on this host alone");
+              ", but ", entry.at("refused").get<std::string>(),
+              "; or set launch.from=none for a run on this host alone");
   }
   Placement place;
   place.launcher = name;
@@ -81,8 +84,9 @@ std::optional<Placement> placement_of(const Json& entry) {
   place.n_tasks = number(entry, "tasks").value_or(1);
   if (place.n_tasks < 1 || place.task >= place.n_tasks)
     ddh::fail(DDH_INVALID_ARGUMENT, pair_text(entry, "task", place.task), " and ",
-              pair_text(entry, "tasks", place.n_tasks), " contradict each other: tasks count from 0; start the run through ",
-              name, ", unset the variables, or set launch.from=none for a run on this host alone");
+              pair_text(entry, "tasks", place.n_tasks),
+              " contradict each other: tasks count from 0; start the run through ", name,
+              ", unset the variables, or set launch.from=none for a run on this host alone");
   const std::optional<int> local = number(entry, "local_tasks");
   if (local && (*local < 1 || *local > place.n_tasks))
     ddh::fail(DDH_INVALID_ARGUMENT, pair_text(entry, "local_tasks", *local), " and ",
@@ -108,8 +112,8 @@ std::optional<Placement> find_placement(const std::vector<Json>& launchers, cons
   }
   if (from == "auto") return std::nullopt;
   if ((", " + names + ", ").find(", " + from + ", ") == std::string::npos)
-    ddh::fail(DDH_INVALID_ARGUMENT, "launch.from=", plain_text(from, 100), " is no known launcher; give auto, none, or one of ",
-              names);
+    ddh::fail(DDH_INVALID_ARGUMENT, "launch.from=", plain_text(from, 100),
+              " is no known launcher; give auto, none, or one of ", names);
   ddh::fail(DDH_FAILED_PRECONDITION, "launch.from=", from, ", but ", from,
             " has not started this process: its variables are not set; leave launch.from out");
 }

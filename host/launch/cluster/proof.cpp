@@ -77,11 +77,13 @@ std::string Token::hex() const {
 }
 
 Proof proof_of_claim(const Token& token, const Hello& hello, const Claim& claim) {
-  return hmac(token, "claim" + bytes_of(hello.nonce) + bytes_of(claim.nonce) + bytes_of(claim.kind) + bytes_of(claim.task));
+  return hmac(token,
+              "claim" + bytes_of(hello.nonce) + bytes_of(claim.nonce) + bytes_of(claim.kind) + bytes_of(claim.task));
 }
 
-Proof proof_of_answer(const Token& token, const Hello& hello, const Claim& claim) {
-  return hmac(token, "answer" + bytes_of(claim.nonce) + bytes_of(hello.nonce) + bytes_of(claim.kind) + bytes_of(claim.task));
+Proof proof_of_welcome(const Token& token, const Hello& hello, const Claim& claim) {
+  return hmac(token,
+              "welcome" + bytes_of(claim.nonce) + bytes_of(hello.nonce) + bytes_of(claim.kind) + bytes_of(claim.task));
 }
 
 bool are_equal(const Proof& a, const Proof& b) { return ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }

@@ -5,7 +5,7 @@
 //
 //   listener    Hello: a random number
 //   connector   Claim: what it is, a random number, and its proof
-//   listener    Answer: its proof
+//   listener    Welcome: its proof
 #pragma once
 
 #include <array>
@@ -46,12 +46,12 @@ struct Claim {
   Random32 nonce{};
   Proof proof{};
 };
-struct Answer {
+struct Welcome {
   Proof proof{};
 };
 
 Proof proof_of_claim(const Token& token, const Hello& hello, const Claim& claim);
-Proof proof_of_answer(const Token& token, const Hello& hello, const Claim& claim);
+Proof proof_of_welcome(const Token& token, const Hello& hello, const Claim& claim);
 // In a time that does not depend on the content.
 bool are_equal(const Proof& a, const Proof& b);
 

@@ -49,11 +49,13 @@ std::optional<std::string> secret_text(const fs::path& path) {
   struct stat info {};
   ::fstat(file.get(), &info);
   if (info.st_uid != ::geteuid())
-    ddh::fail(DDH_PERMISSION_DENIED, "'", path.string(), "' belongs to another user, so it is not trusted; remove it, or set ",
+    ddh::fail(DDH_PERMISSION_DENIED, "'", path.string(),
+              "' belongs to another user, so it is not trusted; remove it, or set ",
               "launch.rendezvous to a path of your own");
   if ((info.st_mode & 077) != 0)
     ddh::fail(DDH_PERMISSION_DENIED, "'", path.string(), "' holds the token of a run and others may read it (mode ",
-              (info.st_mode >> 6) & 7, (info.st_mode >> 3) & 7, info.st_mode & 7, "); remove it, and start the run again");
+              (info.st_mode >> 6) & 7, (info.st_mode >> 3) & 7, info.st_mode & 7,
+              "); remove it, and start the run again");
   std::array<char, 1024> text{};
   const ssize_t n = ::read(file.get(), text.data(), text.size());
   return std::string(text.data(), static_cast<size_t>(std::max<ssize_t>(n, 0)));
@@ -82,7 +84,8 @@ fs::path rendezvous_path(const std::string& option, const std::string& job) {
   if (!option.empty()) return option;
   const char* const home = std::getenv("HOME");
   if (home == nullptr || *home == '\0')
-    ddh::fail(DDH_FAILED_PRECONDITION, "HOME is not set, so the tasks of the run have no place to meet; set launch.rendezvous ",
+    ddh::fail(DDH_FAILED_PRECONDITION,
+              "HOME is not set, so the tasks of the run have no place to meet; set launch.rendezvous ",
               "to a file in a folder that all hosts share");
   return fs::path(home) / ".ddhost" / job;
 }
@@ -107,8 +110,9 @@ RendezvousFile::RendezvousFile(fs::path path, const Meeting& meeting) : path_(st
   const int problem = errno;
   ::unlink(hidden.c_str());
   if (!is_named)
-    ddh::fail(DDH_PERMISSION_DENIED, "the rendezvous file '", path_.string(), "' can't be written: ",
-              std::strerror(problem), "; set launch.rendezvous to a file in a folder that all hosts share");
+    ddh::fail(DDH_PERMISSION_DENIED, "the rendezvous file '", path_.string(),
+              "' can't be written: ", std::strerror(problem),
+              "; set launch.rendezvous to a file in a folder that all hosts share");
 }
 
 RendezvousFile::~RendezvousFile() {

@@ -32,8 +32,7 @@ std::set<int> connected_sockets() {
     const int fd = std::atoi(entry->d_name);
     int listens = 0;
     socklen_t length = sizeof listens;
-    const bool is_socket =
-        *entry->d_name != '.' && getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0;
+    const bool is_socket = *entry->d_name != '.' && getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0;
     if (is_socket && listens == 0) sockets.insert(fd);
   }
   return sockets;
@@ -139,5 +138,6 @@ constexpr const char* kNeeds[] = {DDH_KV_IFACE, nullptr};
 }  // namespace
 }  // namespace gloo_links
 
-DDH_CXX_PLUGIN(gloo_links::Gloo, comm, "gloo", "0.1.0", "ranks are processes of one or more hosts, linked by TCP (Gloo)",
-               nullptr, gloo_links::kNeeds, DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(gloo_links::Gloo, comm, "gloo", "0.1.0",
+               "ranks are processes of one or more hosts, linked by TCP (Gloo)", nullptr, gloo_links::kNeeds,
+               DDH_CAP_IN_PROCESS);

@@ -48,9 +48,7 @@ bool KvStore::check(const std::vector<std::string>& keys) {
   }
 }
 
-int64_t KvStore::getNumKeys() {
-  ddh::fail(DDH_UNIMPLEMENTED, "the store of the ranks does not count its keys");
-}
+int64_t KvStore::getNumKeys() { ddh::fail(DDH_UNIMPLEMENTED, "the store of the ranks does not count its keys"); }
 
 void KvStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   for (const std::string& key : keys) read(key, timeout);

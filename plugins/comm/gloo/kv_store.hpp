@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ddh/sdk/plugin.hpp"
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include "ddh/sdk/plugin.hpp"
 
 namespace gloo_links {
 

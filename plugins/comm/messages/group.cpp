@@ -55,7 +55,8 @@ Group::Group(Member member, std::unique_ptr<Links> links)
       out_(member_.world_ranks.size()),
       in_(member_.world_ranks.size()) {
   if (member_.reduce_block == 0)
-    ddh::fail(DDH_INVALID_ARGUMENT, "group '", member_.name, "' has blocks of 0 ranks; give a reduce_block of at least 1");
+    ddh::fail(DDH_INVALID_ARGUMENT, "group '", member_.name,
+              "' has blocks of 0 ranks; give a reduce_block of at least 1");
 }
 
 uint64_t Group::bytes(uint32_t size) {
@@ -99,9 +100,8 @@ void Group::check(const Call& call, const Part& part, const Header& header) cons
   const int32_t me = world_rank(rank()), other = world_rank(part.peer);
   if (header.kind != call.kind || header.dtype != call.dtype)
     ddh::fail(DDH_FAILED_PRECONDITION, "rank ", me, " calls ", call.name, said(call.label), " with dtype ", call.dtype,
-              ", and rank ", other, " calls ",
-              header.kind < std::size(kNames) ? kNames[header.kind] : "something else", " with dtype ", header.dtype,
-              "; all ranks of a group must make the same calls in the same order");
+              ", and rank ", other, " calls ", header.kind < std::size(kNames) ? kNames[header.kind] : "something else",
+              " with dtype ", header.dtype, "; all ranks of a group must make the same calls in the same order");
   if (header.bytes != part.in_bytes)
     ddh::fail(DDH_INVALID_ARGUMENT, call.name, said(call.label), ": rank ", other, " sends rank ", me, " ",
               header.bytes / element_bytes(call.dtype), " elements, but rank ", me, " expects ",
@@ -208,8 +208,8 @@ void Group::fold(const Fold& f) {
   const bool is_small = f.pieces.largest <= kInlineBytes;
   for (size_t r = 0; r < f.pieces.bytes.size(); ++r)
     if (r != me)
-      parts.push_back({static_cast<int32_t>(r), f.from + f.pieces.offset[r], f.pieces.bytes[r], scratch(0, r),
-                       f.pieces.bytes[me]});
+      parts.push_back(
+          {static_cast<int32_t>(r), f.from + f.pieces.offset[r], f.pieces.bytes[r], scratch(0, r), f.pieces.bytes[me]});
   exchange(f.call, parts, is_small ? Data::kMoves : Data::kFollows);
   const uint64_t n_chunks = (f.pieces.largest + chunk_ - 1) / chunk_;
   Messages sent[2], received[2], shared[2];
@@ -246,7 +246,8 @@ void Group::all_reduce(const ddh_coll& c) {
   if (c.count * width <= kInlineBytes) return fold_small(c, call, c.count * width);
   const uint64_t share = (c.count + ranks - 1) / ranks;
   std::vector<uint64_t> counts;
-  for (uint64_t r = 0; r < ranks; ++r) counts.push_back(std::min(c.count, (r + 1) * share) - std::min(c.count, r * share));
+  for (uint64_t r = 0; r < ranks; ++r)
+    counts.push_back(std::min(c.count, (r + 1) * share) - std::min(c.count, r * share));
   const Pieces cut = pieces(0, counts.data(), c.dtype);
   const uint64_t mine = cut.offset[static_cast<size_t>(rank())];
   fold({call, c.op, cut, bytes_at(c.send), c.initial == nullptr ? nullptr : bytes_at(c.initial) + mine,

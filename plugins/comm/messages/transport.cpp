@@ -33,7 +33,8 @@ void Transport::plan(const ddh_comm_init&, uint32_t n_ranks, ddh_comm_plan& out)
 
 Group& Transport::make_group(ddh::GroupPlace place, uint32_t reduce_block) {
   std::unique_ptr<Links> links = place.size() > 1 ? connect(args_, place) : nullptr;
-  auto made = std::make_unique<Group>(Group::Member{place.name, place.ranks, place.rank, reduce_block}, std::move(links));
+  auto made =
+      std::make_unique<Group>(Group::Member{place.name, place.ranks, place.rank, reduce_block}, std::move(links));
   if (host.alloc != nullptr)
     host.alloc->account(host.h, DDH_TAG_COMM, static_cast<int64_t>(Group::bytes(static_cast<uint32_t>(place.size()))));
   const std::lock_guard lock(mutex_);
@@ -63,8 +64,8 @@ void Transport::explain(const Group& group, const LinkLost& lost) {
   ddh::ErrorBuffer err;
   if (host.kv->get(host.h, reason_key(peer).c_str(), reason.data(), &bytes, kReasonTimeoutMs, err.get()) == DDH_OK)
     ddh::fail(DDH_ABORTED, reason.substr(0, bytes));
-  ddh::fail(DDH_UNAVAILABLE, "the connection to rank ", peer, " has ended and the rank gave no reason, so its process or ",
-            "its machine is gone (", lost.what(), ")");
+  ddh::fail(DDH_UNAVAILABLE, "the connection to rank ", peer,
+            " has ended and the rank gave no reason, so its process or ", "its machine is gone (", lost.what(), ")");
 }
 
 }  // namespace messages

@@ -134,8 +134,8 @@ void Group::all_reduce(const ddh_coll& c) {
   if (small) {
     std::vector<const void*> sources;
     for (int32_t r = 0; r < layout_.size; ++r) sources.push_back(call_slot(r, round).payload.data());
-    ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources.size()), sources.data(), 1,
-                    &c.recv, c.count, c.initial});
+    ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources.size()),
+                                 sources.data(), 1, &c.recv, c.count, c.initial});
     return consume(round);
   }
   if (all_send_in_regions(round) && all_recv_in_regions(round)) return reduce_in_place(c, round, c.count);
@@ -155,8 +155,8 @@ void Group::reduce_in_place(const ddh_coll& c, uint64_t round, uint64_t count) {
     destinations.push_back(resolve(theirs.recv_region, theirs.recv_offset) + offset);
   }
   const auto n = static_cast<uint32_t>(sources.size());
-  ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, n, sources.data(), n, destinations.data(), end - begin,
-                  initial_at(c, offset)});
+  ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, n, sources.data(), n, destinations.data(),
+                               end - begin, initial_at(c, offset)});
   consume(round);
   wait_all(kConsumed, round, "sums of peers");
 }
@@ -173,8 +173,8 @@ void Group::reduce_staged(const ddh_coll& c, uint64_t count) {
     std::vector<const void*> sources;
     for (int32_t r = 0; r < layout_.size; ++r) sources.push_back(staging(r, round) + begin * size);
     void* mine = staging(settings_.rank, round) + begin * size;
-    ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources.size()), sources.data(), 1,
-                    &mine, end - begin, initial_at(c, (at + begin) * size)});
+    ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources.size()),
+                                 sources.data(), 1, &mine, end - begin, initial_at(c, (at + begin) * size)});
     mark_raise(line(settings_.rank, kSummed), round);
     wait_all(kSummed, round, "sums of peers");
     for (int32_t r = 0; r < layout_.size; ++r) {
@@ -193,8 +193,8 @@ void Group::reduce_scatter(const ddh_coll& c) {
   std::vector<const void*> sources(static_cast<size_t>(layout_.size));
   const auto reduce = [&](uint64_t at, uint64_t n_bytes) {
     void* to = bytes(c.recv) + at;
-    ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources.size()), sources.data(), 1,
-                    &to, n_bytes / size, initial_at(c, at)});
+    ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources.size()),
+                                 sources.data(), 1, &to, n_bytes / size, initial_at(c, at)});
   };
   if (all_send_in_regions(round)) {
     for (size_t r = 0; r < sources.size(); ++r) {

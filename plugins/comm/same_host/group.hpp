@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "../ordered_sum.hpp"
 #include "control.hpp"
 #include "ddh/kind/comm.h"
 #include "ddh/sdk/comm_groups.hpp"
 #include "memory.hpp"
-#include "../ordered_sum.hpp"
 
 namespace same_host {
 

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// launch/cluster/remote_agents.hpp: agents on other hosts that this process starts over SSH. The remote command is this program,
+// by the same path, and the word `agent`. Everything else goes to its stdin, because arguments and the environment of a process
+// can be seen by others.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/json.hpp"
+#include "launch/cluster/hostfile.hpp"
+#include "launch/cluster/rendezvous.hpp"
+
+namespace ddhost {
+
+// What an agent gets on its stdin, as one line of JSON.
+struct AgentOrder {
+  Meeting meeting;
+  int task = 0, n_tasks = 0;
+  std::filesystem::path folder;               // current folder
+  std::vector<std::string> words;             // of the command line
+  std::map<std::string, std::string> values;  // of the environment
+};
+Json to_json(const AgentOrder& order);
+AgentOrder agent_order(const Json& json);
+
+class RemoteAgents {
+ public:
+  struct Agent {
+    std::string host;
+    AgentOrder order;
+  };
+  // `ssh_config`: the file for ssh -F, or "".
+  RemoteAgents(const std::vector<Agent>& agents, const std::string& ssh_config);
+  RemoteAgents(const RemoteAgents&) = delete;
+  RemoteAgents& operator=(const RemoteAgents&) = delete;
+  // Ends what is left of the ssh processes.
+  ~RemoteAgents();
+
+  // A sentence about the first ssh that has ended since the last call; "": all run.
+  [[nodiscard]] std::string ended();
+  // In a child: they belong to another process.
+  void forget() { processes_.clear(); }
+
+ private:
+  struct Process {
+    pid_t pid;
+    std::string host;
+  };
+  std::vector<Process> processes_;
+};
+
+// The address that ssh connects to for a host, or its name if ssh does not say.
+std::string address_of_host(const std::string& host, const std::string& ssh_config);
+
+// The environment of this process that goes to the other hosts: variables whose names are in `names`, or begin with one of them
+// that ends with *.
+std::map<std::string, std::string> environment_for_others(const std::vector<std::string>& names);
+
+}  // namespace ddhost
