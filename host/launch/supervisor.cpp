@@ -25,6 +25,8 @@ bool is_fault(int number) {
 }
 bool was_killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
 
+constexpr std::chrono::milliseconds kGraceForOthers{500};
+
 constexpr const char* kMemoryHint = "; if the system ran out of memory, use fewer ranks or a smaller batch";
 
 }  // namespace
@@ -175,7 +177,8 @@ void Supervisor::failed_elsewhere(const ClusterNews::Failure& failure) {
   head_is_gone_ |= !is_head && !failure.caused_by_peer;
   kv_.abort(failure.sentence);
   if (is_head) args_.cluster->tell_failure(failure.sentence, true);
-  set_deadline(args_.failure_grace);
+  // The ranks of this host are not the cause, and those that wait for a host that was cut off do not end by themselves.
+  set_deadline(std::min(args_.failure_grace, kGraceForOthers));
 }
 
 bool Supervisor::is_running() const {

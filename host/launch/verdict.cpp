@@ -48,6 +48,7 @@ bool all_say(const std::string& sentence, const Progress& progress, RankRange ra
 }
 
 bool are_all(const Progress& progress, RankRange ranks, bool (Progress::*what)(int) const) {
+  if (ranks.count == 0) return false;
   for (int rank = ranks.first; rank < ranks.end(); ++rank)
     if (!(progress.*what)(rank)) return false;
   return true;
@@ -134,11 +135,12 @@ void note_stop(RunEnd& end, int signal, Progress& progress, const LaunchArgs& ar
   }
   end.stop_signal = signal;
   end.stopped_at = now;
-  end.has_begun = false;
+  end.has_begun = args.ranks_here().count == 0;  // then those of other hosts may have begun
   const RankRange ranks = args.ranks_here();
   for (int rank = ranks.first; rank < ranks.end(); ++rank) end.has_begun |= progress.has_begun(rank);
   end.was_done = are_all(progress, ranks, &Progress::is_done);
   progress.request_stop();
+  if (args.cluster != nullptr && !args.cluster->is_head()) return;  // the head says it
   const std::string come = ddh::str("signal ", signal, " (", ::strsignal(signal), ") has come");
   if (end.was_done)
     print_sentence(ddh::str(come, " after the last step: the run writes its results and ends; a second signal, or ",

@@ -24,7 +24,7 @@ struct Host {
 std::vector<Host> parse_hostfile(const std::string& text, const std::string& file);
 
 struct HostChoice {
-  std::string include, exclude;
+  std::string include = {}, exclude = {};
   int num_nodes = 0, nproc_per_node = 0;  // 0: all hosts; all slots
   int world_size = 0;                     // 0: all slots
 };

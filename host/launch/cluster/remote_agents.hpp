@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch/cluster/remote_agents.hpp: agents on other hosts that this process starts over SSH. The remote command is this program,
-// by the same path, and the word `agent`. Everything else goes to its stdin, because arguments and the environment of a process
-// can be seen by others.
+// launch/cluster/remote_agents.hpp: agents on other hosts that this process starts over SSH. The remote command is this
+// program, by the same path, and the word `agent`. All else goes to its stdin, because others can see the arguments and the
+// environment of a process.
 #pragma once
 
 #include <sys/types.h>

@@ -13,7 +13,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "../messages/transport.hpp"
+#include "ddh/sdk/options.hpp"
 #include "kv_store.hpp"
+#include "source_filter.hpp"
 
 namespace gloo_links {
 namespace {
@@ -22,9 +24,10 @@ using c10d::ProcessGroupGloo;
 
 // A rank may compute for hours before it sends. The launcher detects ranks that hang.
 constexpr std::chrono::hours kNoLimit{24 * 365};
+constexpr const char* kLoopback = "127.0.0.1";
 
-// Those that listen are left out: Gloo ends the process if one of its own is shut down.
-std::set<int> connected_sockets() {
+// The sockets of this process that listen, or those that do not.
+std::set<int> sockets_that(bool listen) {
   std::set<int> sockets;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
   if (folder == nullptr) return sockets;
@@ -33,9 +36,22 @@ std::set<int> connected_sockets() {
     int listens = 0;
     socklen_t length = sizeof listens;
     const bool is_socket = *entry->d_name != '.' && getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0;
-    if (is_socket && listens == 0) sockets.insert(fd);
+    if (is_socket && (listens != 0) == listen) sockets.insert(fd);
   }
   return sockets;
+}
+
+std::vector<int> new_sockets_that(bool listen, const std::set<int>& before) {
+  const std::set<int> after = sockets_that(listen);
+  std::vector<int> added;
+  std::set_difference(after.begin(), after.end(), before.begin(), before.end(), std::back_inserter(added));
+  return added;
+}
+
+// Of all hosts of the run.
+std::vector<std::string> addresses_of(const ddh_comm_init& args) {
+  if (args.addresses == nullptr) return {kLoopback};
+  return {args.addresses, args.addresses + args.n_nodes};
 }
 
 class GlooMessage final : public messages::Message {
@@ -62,19 +78,20 @@ class GlooMessage final : public messages::Message {
 
 class GlooLinks final : public messages::Links {
  public:
-  GlooLinks(const ddh::Host& host, const ddh_comm_init& args, const ddh::GroupPlace& place)
+  GlooLinks(const ddh::Host& host, const ddh_comm_init& args, const ddh::GroupPlace& place, bool only_own_hosts)
       : sent_(static_cast<size_t>(place.size())), received_(static_cast<size_t>(place.size())) {
     const std::chrono::milliseconds timeout(args.timeout_ms);
-    const std::set<int> before = connected_sockets();
+    const std::set<int> listeners = sockets_that(true), connections = sockets_that(false);
     auto options = ProcessGroupGloo::Options::create(timeout);
     options->devices.push_back(
-        ProcessGroupGloo::createDeviceForHostname(args.address == nullptr ? "127.0.0.1" : args.address));
+        ProcessGroupGloo::createDeviceForHostname(args.address == nullptr ? kLoopback : args.address));
+    if (only_own_hosts)  // before the others learn its address
+      for (const int listener : new_sockets_that(true, listeners)) allow_only(listener, addresses_of(args));
     options->threads = 1;  // for Gloo's own collectives, which are not used
     gloo_ = c10::make_intrusive<ProcessGroupGloo>(c10::make_intrusive<KvStore>(host, place.key, timeout), place.rank,
                                                   place.size(), options);
     gloo_->setTimeout(kNoLimit);
-    const std::set<int> after = connected_sockets();
-    std::set_difference(after.begin(), after.end(), before.begin(), before.end(), std::back_inserter(sockets_));
+    sockets_ = new_sockets_that(false, connections);
   }
 
   std::unique_ptr<messages::Message> send(int32_t peer, const std::byte* data, uint64_t bytes) override {
@@ -87,7 +104,7 @@ class GlooLinks final : public messages::Links {
     start(*message, peer, [&] { return gloo_->recv(message->data(), peer, next(received_, peer)); });
     return message;
   }
-  // Gloo has no call for this that another thread may make.
+  // Gloo has no call for this that another thread may make. It ends the process if its listener is shut down.
   void end() noexcept override {
     for (const int socket : sockets_) shutdown(socket, SHUT_RDWR);
   }
@@ -112,7 +129,7 @@ class GlooLinks final : public messages::Links {
 
   c10::intrusive_ptr<ProcessGroupGloo> gloo_;
   std::vector<uint32_t> sent_, received_;  // messages to and from each rank
-  std::vector<int> sockets_;               // of Gloo, which closes them
+  std::vector<int> sockets_;               // connections of Gloo, which closes them
 };
 
 class Gloo final : public messages::Transport {
@@ -122,7 +139,7 @@ class Gloo final : public messages::Transport {
  private:
   std::unique_ptr<messages::Links> connect(const ddh_comm_init& args, const ddh::GroupPlace& place) override {
     try {
-      return std::make_unique<GlooLinks>(host, args, place);
+      return std::make_unique<GlooLinks>(host, args, place, options.flag("only_own_hosts"));
     } catch (const ddh::Error&) {
       throw;
     } catch (const std::exception& error) {
@@ -133,11 +150,15 @@ class Gloo final : public messages::Transport {
   }
 };
 
-constexpr const char* kNeeds[] = {DDH_KV_IFACE, nullptr};
+constexpr ddh::Option kOptions[] = {
+    {"only_own_hosts", "boolean", "true", "",
+     "let only the addresses of the run's hosts connect; false where a host has several addresses"}};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, nullptr};
 
 }  // namespace
 }  // namespace gloo_links
 
 DDH_CXX_PLUGIN(gloo_links::Gloo, comm, "gloo", "0.1.0",
-               "ranks are processes of one or more hosts, linked by TCP (Gloo)", nullptr, gloo_links::kNeeds,
-               DDH_CAP_IN_PROCESS);
+               "ranks are processes of one or more hosts, linked by TCP (Gloo)", ddh::kSchemaOf<gloo_links::kOptions>,
+               gloo_links::kNeeds,
+               /*caps=*/0);

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# common.sh: what both scripts use. Sets $source, $build and $work, which is removed at the end.
+source=$1 build=$2
+work=$(mktemp -d)
+export HOME=$work # the rendezvous files
+children=()
+at_end=(true)
+clean_up() {
+  local pid
+  for pid in "${children[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
+  wait 2>/dev/null || true
+  "${at_end[@]}"
+  rm -rf "$work"
+}
+trap clean_up EXIT
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+toy=("$build/ddhost" --model "$build/tests/plugins/toy.so" run.sample_tokens=0)
+
+# What one launcher gives on one host.
+reference() { # name, settings...
+  "${toy[@]}" "run.dir=$work/$1" --save-final "$work/$1.safetensors" launch.from=none "${@:2}" >"$work/$1.log" 2>&1 ||
+    { cat "$work/$1.log"; fail "the reference $*"; }
+}
+numbers() { grep -oE '"(step|loss|grad_norm)":[^,}]*' "$work/$1/metrics.jsonl"; }
+equal() { # name, name
+  cmp <(numbers "$1") <(numbers "$2") || fail "loss or grad_norm of $1 and $2 differ"
+  (($(numbers "$1" | wc -l) >= 9)) || fail "$1: too few rows"
+  cmp "$work/$1.safetensors" "$work/$2.safetensors" || fail "the weights of $1 and $2 differ"
+  echo "$1 = $2"
+}

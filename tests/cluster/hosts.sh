@@ -1,0 +1,158 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# hosts.sh <source folder> <build folder>: ddhost starts ranks on hosts of a hostfile over SSH. The hosts are three network
+# namespaces with an sshd, a name and shared memory of their own. The bits are those of one host, with 2 + 2 and 3 + 1 ranks; a
+# host that is cut off or crashes is named; nothing is left. Needs root, ip, sshd and ssh; otherwise it is skipped.
+set -euo pipefail
+skip() {
+  echo "skipped: $*"
+  exit 77
+}
+[[ $(id -u) == 0 ]] || skip "network namespaces need root"
+for tool in ip ss ssh ssh-keygen unshare; do
+  command -v "$tool" >/dev/null || skip "there is no $tool (Debian: iproute2, openssh-client, util-linux)"
+done
+[[ -x /usr/sbin/sshd ]] || skip "there is no /usr/sbin/sshd (Debian: openssh-server)"
+unshare --net true 2>/dev/null || skip "this kernel or container allows no network namespace"
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+id=$$ # several tests may run at once
+net=10.$((100 + id % 100)).$((id / 100 % 250))
+bridge=dh$((id % 100000))
+links=()
+remove_hosts() {
+  local link
+  for link in "${links[@]}"; do ip link del "$link" 2>/dev/null || true; done
+  ip link del "$bridge" 2>/dev/null || true
+}
+at_end=(remove_hosts)
+ip link add "$bridge" type bridge || skip "no bridge can be made"
+ip addr add "$net.254/24" dev "$bridge"
+ip link set "$bridge" up
+ssh-keygen -q -t ed25519 -N '' -f "$work/key"
+cp "$work/key.pub" "$work/authorized"
+chmod 600 "$work/authorized"
+
+host_pid=()
+start_host() { # number
+  local n=$1 link=dh$((id % 100000))n$1
+  cat >"$work/sshd$n.conf" <<CONF
+ListenAddress $net.$n
+HostKey $work/key
+AuthorizedKeysFile $work/authorized
+PermitRootLogin prohibit-password
+StrictModes no
+UsePAM no
+PidFile none
+CONF
+  mkdir -p "$work/run$n/sshd"
+  unshare --net --uts --ipc --mount --pid --fork --kill-child --mount-proc bash -c "
+    hostname node$n; mount -t tmpfs tmpfs /dev/shm; mount --bind $work/run$n /run; ip link set lo up
+    until ip link show eth0 >/dev/null 2>&1; do sleep 0.02; done
+    ip addr add $net.$n/24 dev eth0; ip link set eth0 up
+    exec /usr/sbin/sshd -D -e -f $work/sshd$n.conf" >"$work/sshd$n.log" 2>&1 &
+  host_pid[n]=$!
+  children+=($!)
+  until [[ $(readlink "/proc/$!/ns/net") != "$(readlink /proc/self/ns/net)" ]]; do sleep 0.02; done
+  ip link add "$link" type veth peer name eth0 netns "$!"
+  ip link set "$link" master "$bridge" up
+  links+=("$link")
+  cat >>"$work/ssh_config" <<CONF
+Host node$n
+  HostName $net.$n
+  IdentityFile $work/key
+  StrictHostKeyChecking no
+  UserKnownHostsFile $work/known
+  LogLevel ERROR
+CONF
+}
+for n in 1 2 3; do start_host "$n"; done
+for n in 1 2 3; do
+  for _ in $(seq 100); do
+    ! ssh -F "$work/ssh_config" -o BatchMode=yes -o ConnectTimeout=1 "node$n" true 2>/dev/null || continue 2
+    sleep 0.1
+  done
+  cat "$work/sshd$n.log"
+  fail "node$n does not answer"
+done
+
+printf 'node1 slots=2\nnode2 slots=2\n' >"$work/hosts_2_2"
+printf '# three and one\nroot@node1 slots=3\r\nnode3\n' >"$work/hosts_3_1"
+on_hosts=("${toy[@]}" --ssh-config "$work/ssh_config")
+same() { # name, reference, hostfile, settings...
+  "${on_hosts[@]}" "run.dir=$work/$1" --save-final "$work/$1.safetensors" --hostfile "$work/$3" "${@:4}" \
+    >"$work/$1.log" 2>&1 || { cat "$work/$1.log"; fail "$1"; }
+  grep -q "over gloo" "$work/$1.log" || { cat "$work/$1.log"; fail "$1: gloo is not the transport between hosts"; }
+  equal "$2" "$1"
+}
+for strategy in zero2 zero3 fsdp; do
+  reference "one_$strategy" --strategy "$strategy" --nproc 4 train.steps=3
+  same "two_two_$strategy" "one_$strategy" hosts_2_2 --strategy "$strategy" train.steps=3
+done
+same three_one one_zero3 hosts_3_1 --strategy zero3 train.steps=3
+reference one_hybrid --strategy fsdp --nproc 4 train.steps=3 strategy.sharding_strategy=hybrid_shard run.ranks_per_node=2 \
+  train.reduce_block=2
+same two_two_hybrid one_hybrid hosts_2_2 --strategy fsdp train.steps=3 strategy.sharding_strategy=hybrid_shard \
+  train.reduce_block=2
+
+# A stranger does not reach the port of a rank: its packets are dropped, and the run goes on.
+"${on_hosts[@]}" --hostfile "$work/hosts_2_2" "run.dir=$work/filtered" --strategy zero2 train.steps=1000000 \
+  >"$work/filtered.log" 2>&1 &
+filtered=$!
+children+=("$filtered")
+for _ in $(seq 300); do
+  [[ ! -s $work/filtered/metrics.jsonl ]] || break
+  sleep 0.1
+done
+ports=$(ssh -F "$work/ssh_config" node1 "ss -Hltn" | grep -oE "$net\.1:[0-9]+" | grep -v ':22$')
+[[ -n $ports ]] || fail "no rank of node1 listens"
+for port in $ports; do
+  rc=0
+  timeout 1 bash -c "echo garbage >/dev/tcp/${port/://}" 2>/dev/null || rc=$?
+  [[ $rc == 124 ]] || fail "a stranger reaches $port (exit code $rc)"
+done
+kill -TERM "$filtered"
+rc=0
+wait "$filtered" || rc=$?
+[[ $rc == 143 ]] || { cat "$work/filtered.log"; fail "with a stranger the run ends with $rc"; }
+[[ $(grep -c 'signal 15' "$work/filtered.log") == 1 ]] || fail "not one sentence about the signal: $(cat "$work/filtered.log")"
+
+# A host that is gone is named within the heartbeat, and nothing is left on the others.
+fault() { # name, what is said, command...
+  local name=$1 said=$2
+  shift 2
+  "${on_hosts[@]}" --hostfile "$work/hosts_2_2" "run.dir=$work/$name" --strategy zero2 train.steps=1000000 launch.heartbeat=1 \
+    >"$work/$name.log" 2>&1 &
+  local run=$! rc=0
+  children+=("$run")
+  for _ in $(seq 300); do
+    [[ ! -s $work/$name/metrics.jsonl ]] || break
+    sleep 0.1
+  done
+  "$@"
+  wait "$run" || rc=$?
+  [[ $rc == 1 ]] || { cat "$work/$name.log"; fail "$name: exit code $rc"; }
+  grep -q "^ddhost: host node2 with ranks 2 to 3 is gone: $said" "$work/$name.log" ||
+    { cat "$work/$name.log"; fail "$name: the host is not named"; }
+  sleep 1
+  [[ -z $(ssh -F "$work/ssh_config" node1 "ps -o pid= -C ddhost" || true) ]] || fail "$name: ranks are left on node1"
+}
+fault cut "nothing was heard of it for 1 s" ip link set "dh$((id % 100000))n2" nomaster
+on_node2=$(ps -o pid= --ppid "${host_pid[2]}" | head -1)
+[[ -z $(nsenter -t "$on_node2" -p -m ps -o pid= -C ddhost || true) ]] || fail "the host that was cut off did not end its ranks"
+ip link set "dh$((id % 100000))n2" master "$bridge"
+fault crash "its connection has ended" kill -KILL "$(ps -o pid= --ppid "${host_pid[2]}" | head -1)"
+
+# Mistakes, before any rank starts.
+refused() { # hostfile's text, part of the sentence, settings...
+  printf '%b' "$1" >"$work/bad"
+  local said
+  ! said=$(timeout 60 "${on_hosts[@]}" --hostfile "$work/bad" launch.timeout=10 "${@:3}" 2>&1) || fail "accepted: $1 ${*:3}"
+  [[ $said == *"ddhost: "*"$2"* ]] || fail "'$2' is not what it says about '$1' ${*:3}: $said"
+}
+refused 'node1\nnode9\n' "host node9 did not join the run: ssh ended with code 255"
+refused 'node1 slots=2\n' "run.dir" "run.dir=/proc/nowhere"
+refused '-oProxyCommand=x slots=1\n' "line 1: '-oProxyCommand=x' is no name of a host"
+refused 'node1 slots=2\nnode3\n' "connects ranks of one host" --comm shm
+echo "all hosts agree"
