@@ -18,10 +18,10 @@ using namespace std::chrono_literals;
 namespace {
 
 // A door on a thread of its own.
-class Served {
+class ServedDoor {
  public:
-  Served() : door_(listen_at("127.0.0.1", {}), token_), thread_([this] { loop(); }) {}
-  ~Served() {
+  ServedDoor() : door_(listen_at("127.0.0.1", {}), token_), thread_([this] { loop(); }) {}
+  ~ServedDoor() {
     stop_ = true;
     thread_.join();
   }
@@ -66,14 +66,14 @@ bool is_sent_away(const Fd& socket) {
     if (::recv(socket.get(), &byte, 1, 0) <= 0) return true;
   }
 }
-Admission come(const Served& served, const Token& token) {
+Admission come(const ServedDoor& served, const Token& token) {
   return enter(served.endpoint(), token, GuestKind::kAgent, 3, std::chrono::steady_clock::now() + 5s);
 }
 
 }  // namespace
 
 TEST_CASE("who knows the token comes in, and learns that the listener knows it too", "[door]") {
-  Served served;
+  ServedDoor served;
   const Admission in = come(served, served.token());
   REQUIRE(in.socket);
   while (served.guests() == 0) std::this_thread::sleep_for(1ms);
@@ -83,13 +83,13 @@ TEST_CASE("who knows the token comes in, and learns that the listener knows it t
 }
 
 TEST_CASE("who does not know the token is sent away", "[door]") {
-  Served served;
+  ServedDoor served;
   CHECK(come(served, Token::make()).problem == "who listens there does not know the token of this run");
   CHECK(served.guests() == 0);
 }
 
 TEST_CASE("garbage, half a greeting and a greeting that was used before do not come in", "[door]") {
-  Served served;
+  ServedDoor served;
   const Fd garbage = stranger(served.endpoint());
   const std::string noise(4096, 'x');
   ::send(garbage.get(), noise.data(), noise.size(), MSG_NOSIGNAL);
@@ -112,7 +112,7 @@ TEST_CASE("garbage, half a greeting and a greeting that was used before do not c
 }
 
 TEST_CASE("strangers who say nothing do not keep a guest out for long", "[door]") {
-  Served served;
+  ServedDoor served;
   std::vector<Fd> silent;
   for (size_t i = 0; i < 3 * Door::kMostStrangers; ++i) silent.push_back(stranger(served.endpoint()));
   const auto begin = std::chrono::steady_clock::now();
