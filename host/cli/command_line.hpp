@@ -9,11 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "cli/report_args.hpp"
 #include "config/user_config.hpp"
 
 namespace ddhost {
 
-enum class Command { kTrain, kEval, kGenerate, kPlan, kList, kInspect, kCkpt, kExport };
+enum class Command { kTrain, kEval, kGenerate, kPlan, kList, kInspect, kCkpt, kExport, kRuns, kCompare };
 
 enum class CkptAction { kList, kShow, kVerify, kDiff, kPrune, kImport };
 struct CkptArgs {
@@ -51,6 +52,8 @@ struct CommandLine {
   PlanArgs planning;
   CkptArgs ckpt;
   ExportArgs exporting;
+  RunsArgs runs;
+  CompareArgs compare;
 };
 
 // Thrown to end the program: --help and --version with exit code 0, a mistake with 2. The text is already printed.

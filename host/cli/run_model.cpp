@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cli/run_model.cpp: `ddhost train`, `ddhost eval`, `ddhost generate`.
+#include <unistd.h>
+
 #include <iostream>
 #include <memory>
 #include <ostream>
@@ -11,13 +13,16 @@
 #include "config/run_length.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
+#include "engine/record/run_history.hpp"
 #include "engine/state/initialize.hpp"
 #include "launch/launch.hpp"
 #include "plan/convert.hpp"
 #include "plan/load_guard.hpp"
 #include "plan/prepare.hpp"
 #include "plan/resume.hpp"
+#include "plan/run_facts.hpp"
 #include "plan/run_folder.hpp"
+#include "report/page.hpp"
 
 namespace ddhost {
 namespace {
@@ -136,6 +141,12 @@ Prepared prepare(const Request& request, Registry& registry, LoaderRecord& recor
     if (run->work == Work::kTrain) std::cerr << planned_memory(*run);
   });
   if (line.dry_run) return {};
+  if (run->work == Work::kTrain) {
+    std::vector<std::string> warnings = request.place.device.warnings;
+    for (const auto& more : {request.replaced, run->replaced, registry.warnings(), run->config.warnings()})
+      warnings.insert(warnings.end(), more.begin(), more.end());
+    run->facts = run_facts(*run, warnings);
+  }
   return {run->ranks_are_threads, libraries_of(*run), [run](const RankSeat& seat) { return start_rank(*run, seat); }};
 }
 
@@ -163,6 +174,19 @@ std::string changes_text(const TriedChanges& tried) {
   return text;
 }
 
+// Notes the end of a training in its folder, and writes its page there. What fails is a warning.
+void report(const std::string& note, const Outcome& outcome, bool has_page) {
+  const std::filesystem::path folder = folder_of(note);
+  if (folder.empty()) return;
+  try {
+    if (!note_end(folder, ::getpid(), outcome.exit_code, outcome.sentence) || !has_page) return;
+    if (const std::string problem = write_report(folder); !problem.empty())
+      print_sentence("warning: '" + (folder / kReportFile).string() + "' was not written: " + problem);
+  } catch (const std::exception& error) {
+    print_sentence("warning: the end of the run is not noted in its folder: " + sentence_of(error));
+  }
+}
+
 }  // namespace
 
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
@@ -176,6 +200,7 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
       launch_args(line.command, host, place.world_size),
       [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
   clean_up_folder(record.folder(), outcome.exit_code != 0);
+  report(record.folder(), outcome, host.get<bool>("run.report"));
   if (outcome.shortage) {
     const TriedChanges tried = changes_that_fit(line, registry, place, *outcome.shortage);
     if (line.fit && !tried.changes.empty()) {
