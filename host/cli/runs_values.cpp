@@ -162,7 +162,7 @@ int tail_run(const RunsArgs& args, std::ostream& out) {
   uint64_t seen = 0;
   const auto read = [&] {
     uint64_t n = 0;
-    read_metrics(folder / kMetricsFile, Rows::all, [&](const MetricsRow& row) {
+    read_metrics(rows_file(folder), Rows::all, [&](const MetricsRow& row) {
       if (n++ < seen) return true;
       ++seen;
       last.push_back(row);

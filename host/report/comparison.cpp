@@ -41,10 +41,12 @@ double number_at(const Json& json, const char* key) {
 void add_summary(Measured& to, const Json& summary) {
   to.tags.clear();
   to.tags_of_rank = to.tags_of_all = to.pss = 0;
-  for (const Json& rank : summary.value("ranks", Json::array())) {
+  const Json ranks = summary.value("ranks", Json::array());
+  for (const Json& rank : ranks) {
     double all = 0;
     std::vector<std::pair<std::string, double>> tags;
-    for (const auto& [tag, bytes] : rank.value("memory_bytes", Json::object()).items()) {
+    const Json memory = rank.value("memory_bytes", Json::object());
+    for (const auto& [tag, bytes] : memory.items()) {
       tags.emplace_back(tag, number_at(bytes, "peak"));
       all += tags.back().second;
     }
@@ -54,7 +56,8 @@ void add_summary(Measured& to, const Json& summary) {
     }
     to.pss += number_at(rank.value("process_bytes", Json()), "pss");
   }
-  for (const auto& [tag, bytes] : summary.value("unique_peak_bytes", Json::object()).items())
+  const Json unique = summary.value("unique_peak_bytes", Json::object());
+  for (const auto& [tag, bytes] : unique.items())
     if (bytes.is_number()) to.tags_of_all += bytes.get<double>();
   const Json counters = summary.value("counters", Json::object());
   to.sent_per_step.reset();
@@ -203,7 +206,7 @@ void add_round(Measured& to, const std::filesystem::path& folder, int64_t warm_u
   int64_t counted_steps = 0, steps = 0;
   std::vector<std::pair<int64_t, uint64_t>> values;
   std::vector<double> losses;
-  const MetricsEnd end = read_metrics(folder / kMetricsFile, Rows::all, [&](const MetricsRow& row) {
+  const MetricsEnd end = read_metrics(rows_file(folder), Rows::all, [&](const MetricsRow& row) {
     if (row.is_evaluation()) return true;
     const double *loss = row.find("loss"), *norm = row.find("grad_norm"), *took = row.find("step_ms");
     ++steps;
@@ -220,8 +223,9 @@ void add_round(Measured& to, const std::filesystem::path& folder, int64_t warm_u
     return true;
   });
   if (!end.is_there || !end.summary.is_object() || counted_steps == 0)
-    ddh::fail(DDH_FAILED_PRECONDITION, "'", folder.string(), "' has no ", kMetricsFile,
-              " with more steps than the warm-up and a summary; leave monitor.plugins out, or give more --steps");
+    ddh::fail(DDH_FAILED_PRECONDITION, "'", folder.string(),
+              "' has no rows of JSON with more steps than the warm-up and a summary; leave monitor.plugins out, or "
+              "give more --steps");
   to.rounds_differ = to.rounds_differ || (!to.values.empty() && to.values != values);
   to.values = std::move(values);
   to.losses = std::move(losses);

@@ -83,6 +83,17 @@ bool is_evaluation(const std::string& line) { return line.find("\"step_ms\":") =
 
 }  // namespace
 
+std::filesystem::path rows_file(const std::filesystem::path& folder) {
+  constexpr std::string_view kStem = "metrics.json";
+  std::error_code ec;
+  for (std::filesystem::directory_iterator at(folder, ec), end; !ec && at != end; at.increment(ec)) {
+    const std::string name = at->path().filename().string();
+    std::error_code unused;
+    if (name.starts_with(kStem) && name.size() <= kStem.size() + 1 && at->is_regular_file(unused)) return at->path();
+  }
+  return {};
+}
+
 const double* MetricsRow::find(std::string_view name) const {
   for (const auto& [known, value] : values)
     if (known == name) return &value;
@@ -93,7 +104,7 @@ MetricsEnd read_metrics(const std::filesystem::path& file, Rows rows,
                         const std::function<bool(const MetricsRow&)>& on_row) {
   MetricsEnd end;
   std::error_code ec;
-  if (!std::filesystem::exists(file, ec)) {
+  if (file.empty() || !std::filesystem::exists(file, ec)) {
     end.is_there = false;
     return end;
   }

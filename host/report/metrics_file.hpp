@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// report/metrics_file.hpp: reads metrics.jsonl, which a run may be writing, and which a crash may have cut at any byte.
+// report/metrics_file.hpp: reads the rows of a run, a file of JSON lines, which the run may be writing, and which a crash
+// may have cut at any byte.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@
 
 namespace ddhost {
 
-inline constexpr const char* kMetricsFile = "metrics.jsonl";
+// The rows in the folder of a run: the file metrics.json or metrics.json?. Empty: there is none.
+std::filesystem::path rows_file(const std::filesystem::path& folder);
 
 struct MetricsRow {
   int64_t step = 0;
@@ -38,7 +40,7 @@ struct MetricsEnd {
   bool is_there = true;
 };
 
-// Calls `on_row` for the rows, in the order of the file, until it returns false. Throws ddh::Error if the file can't be read.
+// `file`: of rows_file. Calls `on_row` for the rows, in the order of the file, until it returns false. Throws ddh::Error if the file can't be read.
 MetricsEnd read_metrics(const std::filesystem::path& file, Rows rows,
                         const std::function<bool(const MetricsRow&)>& on_row);
 

@@ -76,8 +76,9 @@ std::string began(const PastRun& run) {
     }
   }
   std::error_code ec;
-  for (const char* file : {"config.json", kMetricsFile, "log.txt", kRunLock})
-    if (const fs::file_time_type time = fs::last_write_time(run.folder / file, ec); !ec) return utc(time);
+  for (const fs::path& file :
+       {run.folder / "config.json", rows_file(run.folder), run.folder / "log.txt", run.folder / kRunLock})
+    if (const fs::file_time_type time = fs::last_write_time(file, ec); !ec) return utc(time);
   return "?";
 }
 
@@ -200,8 +201,9 @@ class Collector {
 void read_rows(PastRun& run, Rows rows) {
   const std::string given = run.option("checkpoint.best.metric");
   Collector collector(run, given.empty() ? "val_loss" : given, run.option("checkpoint.best.mode") != "max");
-  const MetricsEnd end =
-      read_metrics(run.folder / kMetricsFile, rows, [&](const MetricsRow& row) { return collector.row(row); });
+  const fs::path file = rows_file(run.folder);
+  const std::string name = file.filename().string();
+  const MetricsEnd end = read_metrics(file, rows, [&](const MetricsRow& row) { return collector.row(row); });
   run.summary = end.summary;
   const auto of_summary = [&](const char* key) {
     const Json value = run.summary.is_object() ? run.summary.value(key, Json()) : Json();
@@ -209,11 +211,10 @@ void read_rows(PastRun& run, Rows rows) {
   };
   collector.finish(of_summary("mean_step_ms"), of_summary("steps"));
   if (!end.is_there)
-    run.notes.push_back(
-        ddh::str("there is no ", kMetricsFile, ": the run has written no row, or its monitors did not"));
-  if (end.is_cut) run.notes.push_back(ddh::str(kMetricsFile, " ends within a row, which is left out"));
+    run.notes.emplace_back("there is no file of rows: the run has written none, or its monitors did not");
+  if (end.is_cut) run.notes.push_back(name + " ends within a row, which is left out");
   if (end.unreadable > 0)
-    run.notes.push_back(ddh::str(counted(end.unreadable, "line"), " of ", kMetricsFile, " can't be read"));
+    run.notes.push_back(ddh::str(counted(end.unreadable, "line"), " of ", name, " can't be read"));
 }
 
 }  // namespace
@@ -261,11 +262,10 @@ const Curve* PastRun::curve(std::string_view curve_name) const {
 }
 
 bool is_run_folder(const fs::path& folder) {
-  constexpr std::array<const char*, 3> kMarks = {kRunLock, kMetricsFile, kRunHistory};
+  constexpr std::array<const char*, 2> kMarks = {kRunLock, kRunHistory};
   std::error_code ec;
-  return fs::is_directory(folder, ec) && std::any_of(kMarks.begin(), kMarks.end(), [&](const char* file) {
-           return fs::is_regular_file(folder / file, ec);
-         });
+  const auto has = [&](const char* file) { return fs::is_regular_file(folder / file, ec); };
+  return fs::is_directory(folder, ec) && (std::any_of(kMarks.begin(), kMarks.end(), has) || !rows_file(folder).empty());
 }
 
 bool is_alive(const fs::path& folder) {
@@ -278,8 +278,8 @@ bool is_alive(const fs::path& folder) {
 
 PastRun read_past_run(const fs::path& folder, Rows rows) {
   if (!is_run_folder(folder))
-    ddh::fail(DDH_NOT_FOUND, "'", folder.string(), "' is not the folder of a run: it holds neither ", kRunLock, " nor ",
-              kMetricsFile, "; `ddhost runs ls` lists runs");
+    ddh::fail(DDH_NOT_FOUND, "'", folder.string(), "' is not the folder of a run: it holds neither ", kRunLock,
+              " nor rows; `ddhost runs ls` lists runs");
   PastRun run;
   run.folder = folder;
   run.name = fs::absolute(folder).lexically_normal().filename().string();
@@ -288,7 +288,7 @@ PastRun read_past_run(const fs::path& folder, Rows rows) {
   run.config = read_object(run, "config.json");
   if (Json history = read_object(run, kRunHistory); history.contains("starts") && history["starts"].is_array())
     run.starts = std::move(history["starts"]);
-  try_to(run, kMetricsFile, [&] { read_rows(run, rows); });
+  try_to(run, "rows", [&] { read_rows(run, rows); });
   if (rows == Rows::all) try_to(run, "log.txt", [&] { read_log(run); });
   try_to(run, "checkpoints", [&] { read_checkpoints(run); });
   run.bytes = bytes_of(folder);

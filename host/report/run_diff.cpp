@@ -40,7 +40,7 @@ uint64_t hash_of(const MetricsRow& row) {
 
 std::optional<MetricsRow> row_of(const PastRun& run, const RowKey& key) {
   std::optional<MetricsRow> out;
-  read_metrics(run.folder / kMetricsFile, Rows::all, [&](const MetricsRow& row) {
+  read_metrics(rows_file(run.folder), Rows::all, [&](const MetricsRow& row) {
     if (key_of(row) == key) out = row;
     return !out;
   });
@@ -66,13 +66,13 @@ Json different_values(const MetricsRow& a, const MetricsRow& b) {
 
 Json values_diff(const PastRun& a, const PastRun& b) {
   std::map<RowKey, uint64_t> rows;
-  read_metrics(a.folder / kMetricsFile, Rows::all, [&](const MetricsRow& row) {
+  read_metrics(rows_file(a.folder), Rows::all, [&](const MetricsRow& row) {
     rows[key_of(row)] = hash_of(row);
     return true;
   });
   int64_t equal = 0, compared = 0, only_b = 0;
   std::optional<RowKey> first;
-  read_metrics(b.folder / kMetricsFile, Rows::all, [&](const MetricsRow& row) {
+  read_metrics(rows_file(b.folder), Rows::all, [&](const MetricsRow& row) {
     const RowKey key = key_of(row);
     const auto at = rows.find(key);
     if (at == rows.end()) {

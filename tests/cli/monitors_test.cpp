@@ -63,7 +63,8 @@ std::vector<nlohmann::json> objects_of(const std::vector<Words>& table) {
 TEST_CASE("by default a run has only metrics.jsonl, with its columns in order", "[cli]") {
   const TempFolder folder;
   REQUIRE(train(folder, {}).code == 0);
-  CHECK(files_of(folder) == std::set<std::string>{"config.json", "log.txt", "metrics.jsonl", "report.html", "run.json", "run.lock"});
+  CHECK(files_of(folder) ==
+        std::set<std::string>{"config.json", "log.txt", "metrics.jsonl", "report.html", "run.json", "run.lock"});
   std::istringstream lines(read_text(folder.file("run/metrics.jsonl")));
   std::string first, names;
   std::getline(lines, first);
