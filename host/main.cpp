@@ -52,6 +52,8 @@ int run_command(const CommandLine& line) {
       return export_weights(line.exporting, std::cout);
     case Command::kCompare:
       return compare_strategies(line, std::cout);
+    case Command::kTune:
+      return tune_run(line, std::cout);
     case Command::kRuns:
       return runs_command(line.runs, std::cout);
     case Command::kPlan:

@@ -67,6 +67,7 @@ constexpr const char* kFooter = R"(Commands:
   ddhost ckpt ACTION                       ls, show, verify, diff, prune or import checkpoints (ddhost ckpt --help)
   ddhost export CHECKPOINT FOLDER          write the weights of a checkpoint as safetensors files
   ddhost compare --strategies A,B [...]    measure strategies: speed, memory, bytes sent, losses
+  ddhost tune [flags] [key=value ...]      find the fastest strategy and micro-batch that fit into memory
   ddhost runs ACTION                       ls, show, tail, plot, diff or rm runs (ddhost runs --help)
 
 Every key of the configuration can be given as key=value: train.steps=100 optimizer.lr=3e-4 run.dir=runs/first
@@ -75,8 +76,8 @@ Every key of the configuration can be given as key=value: train.steps=100 optimi
 // `train` may be left out.
 std::vector<std::string> with_command(int argc, const char* const* argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  const std::array<std::string, 13> first = {"train",  "eval", "generate", "plan", "list",   "inspect",  "ckpt",
-                                             "export", "runs", "compare",  "-h",   "--help", "--version"};
+  const std::array<std::string, 14> first = {"train",  "eval", "generate", "plan", "list", "inspect", "ckpt",
+                                             "export", "runs", "compare",  "tune", "-h",   "--help",  "--version"};
   if (words.empty() || std::find(first.begin(), first.end(), words[0]) == first.end())
     words.insert(words.begin(), "train");
   return words;
@@ -245,12 +246,15 @@ std::vector<std::string> names_of(std::vector<std::string> list, RunWords& given
 
 // Takes what `ddhost compare` varies out of the words of its runs.
 void settle_compare(RunWords& given, const std::vector<std::string>& strategies, const std::vector<std::string>& sizes,
-                    CompareArgs& args) {
+                    Command command, CompareArgs& args) {
   args.strategies = names_of(strategies, given);
   args.sizes = names_of(sizes, given);
   for (size_t i = 0; i < kFlags.size(); ++i)
     if (std::string_view(kFlags[i].key) == "model.plugin") args.models = list_of({given.values[i]});
-  if (args.strategies.size() < 2)
+  if (args.out.empty()) args.out = command == Command::kCompare ? "runs/compare" : "runs/tune";
+  if (command == Command::kTune && (args.models.size() > 1 || !args.sizes.empty()))
+    ddh::fail(DDH_INVALID_ARGUMENT, "tune takes one model; give one --model, and its size as model.size=");
+  if (command == Command::kCompare && args.strategies.size() < 2)
     ddh::fail(DDH_INVALID_ARGUMENT, "compare needs two strategies or more; give for example --strategies A,B; ",
               "`ddhost list` shows them");
 }
@@ -328,7 +332,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.require_subcommand(1);
 
   RunWords given;
-  const std::array<std::pair<CLI::App*, Command>, 5> runs = {{
+  const std::array<std::pair<CLI::App*, Command>, 6> runs = {{
       {add_run_command(app, "train", "train a model (the default command)", kTrains, given, line), Command::kTrain},
       {add_run_command(app, "eval", "evaluate a trained model", kEvaluates, given, line), Command::kEval},
       {add_run_command(app, "generate", "generate samples with a trained model", kGenerates, given, line),
@@ -339,11 +343,19 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       {add_run_command(app, "compare", "measure strategies side by side: speed, memory, bytes sent, losses", kCompares,
                        given, line),
        Command::kCompare},
+      {add_run_command(app, "tune", "find the fastest strategy and micro-batch that fit into memory", kCompares, given,
+                       line),
+       Command::kTune},
   }};
   std::string memory, sizes;
   std::vector<std::string> compared, compared_sizes;
-  add_plan_flags(*runs[3].first, memory, sizes, line.planning);
-  add_compare_flags(*runs[4].first, line.compare, compared, compared_sizes);
+  for (const auto& [command, kind] : runs) {
+    if (kind == Command::kPlan) add_plan_flags(*command, memory, sizes, line.planning);
+    if (kind == Command::kCompare || kind == Command::kTune)
+      add_compare_flags(*command, line.compare, compared, compared_sizes);
+    if (kind == Command::kTune)
+      command->add_option("--memory", memory, "memory of each rank; default: its share of what is free");
+  }
   CLI::App* list = app.add_subcommand("list", "list the available plugins");
   const CLI::App* const inspect = add_inspect(app, line);
   const CLI::App* const ckpt = add_ckpt(app, line.ckpt);
@@ -359,7 +371,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     for (const auto& [command, kind] : runs) {
       if (!command->parsed()) continue;
       line.command = kind;
-      if (kind == Command::kCompare) settle_compare(given, compared, compared_sizes, line.compare);
+      if (kind == Command::kCompare || kind == Command::kTune)
+        settle_compare(given, compared, compared_sizes, kind, line.compare);
+      if (kind == Command::kTune && command->count("--memory") > 0) line.compare.memory_bytes = *memory_of(memory);
       line.overrides = collect(given, *command);
       has_config = command->count("--config") > 0;
       if (kind == Command::kPlan && command->count("--memory") > 0) line.planning.memory_bytes = memory_of(memory);

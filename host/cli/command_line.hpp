@@ -14,7 +14,7 @@
 
 namespace ddhost {
 
-enum class Command { kTrain, kEval, kGenerate, kPlan, kList, kInspect, kCkpt, kExport, kRuns, kCompare };
+enum class Command { kTrain, kEval, kGenerate, kPlan, kList, kInspect, kCkpt, kExport, kRuns, kCompare, kTune };
 
 enum class CkptAction { kList, kShow, kVerify, kDiff, kPrune, kImport };
 struct CkptArgs {

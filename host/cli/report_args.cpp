@@ -55,7 +55,6 @@ std::vector<std::string> list_of(const std::vector<std::string>& words) {
 void add_compare_flags(CLI::App& compare, CompareArgs& args, std::vector<std::string>& strategies,
                        std::vector<std::string>& sizes) {
   compare.add_option("--strategies", strategies, "strategies to compare, separated by commas or blanks")
-      ->required()
       ->expected(1, 1000);
   compare.add_option("--sizes", sizes, "sizes of the model (model.size), separated by commas or blanks")
       ->expected(1, 1000);
@@ -72,7 +71,7 @@ void add_compare_flags(CLI::App& compare, CompareArgs& args, std::vector<std::st
       ->check(CLI::Range(1, 1000));
   compare.add_option("--steps", args.steps, "steps of each run, with the warm-up; default: what the budget allows")
       ->check(CLI::Range(4, 1000000));
-  compare.add_option("--out", args.out, "folder of the runs and of the tables; default: runs/compare");
+  compare.add_option("--out", args.out, "folder of the runs and of the tables; default: runs/compare or runs/tune");
   compare.add_flag("--json", args.json, "print JSON");
 }
 

@@ -38,8 +38,9 @@ struct CompareArgs {
   std::vector<std::string> strategies, models, sizes;  // models and sizes: empty: that of the configuration
   double budget_s = 600;
   int64_t rounds = 3;
-  int64_t steps = 0;  // of each run; 0: as many as the budget allows
-  std::filesystem::path out = "runs/compare";
+  int64_t steps = 0;          // of each run; 0: as many as the budget allows
+  std::filesystem::path out;  // empty: runs/compare, runs/tune
+  uint64_t memory_bytes = 0;  // of tune: of each rank; 0: its share of what is free
   bool json = false;
 };
 
@@ -48,7 +49,7 @@ std::vector<std::string> list_of(const std::vector<std::string>& words);
 
 // Adds the command to the parser; it returns it. The action is set when its subcommand is parsed.
 CLI::App* add_runs(CLI::App& app, RunsArgs& args);
-// The flags of `ddhost compare` that no run has. `strategies`, `sizes`: lists for list_of.
+// The flags of `ddhost compare` and `ddhost tune` that no run has. `strategies`, `sizes`: lists for list_of.
 void add_compare_flags(CLI::App& compare, CompareArgs& args, std::vector<std::string>& strategies,
                        std::vector<std::string>& sizes);
 

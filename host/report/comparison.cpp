@@ -99,10 +99,10 @@ const Measured* better_than(const std::vector<const Measured*>& all, const Measu
 std::string sentence_about(const std::vector<const Measured*>& all, const Measured& one) {
   const Measured& fastest = **std::max_element(
       all.begin(), all.end(), [](const Measured* a, const Measured* b) { return a->speed() < b->speed(); });
-  const std::string name = one.of.strategy, memory = bytes_of_value(one.tags_of_rank);
+  const std::string name = one.of.name(), memory = bytes_of_value(one.tags_of_rank);
   if (const Measured* better = better_than(all, one); better != nullptr) {
     const double faster = better->speed() / one.speed() - 1, less = 1 - better->tags_of_rank / one.tags_of_rank;
-    return ddh::str(name, ": here ", better->of.strategy,
+    return ddh::str(name, ": here ", better->of.name(),
                     " is the better choice: ", faster > 0.01 ? percent(faster) + " faster" : "as fast", ", and ",
                     less > 0.01 ? percent(less) + " less memory" : "no more memory");
   }
@@ -111,10 +111,10 @@ std::string sentence_about(const std::vector<const Measured*>& all, const Measur
   const double slower = 1 - one.speed() / fastest.speed(), less = 1 - one.tags_of_rank / fastest.tags_of_rank;
   if (less > 0)
     return ddh::str("use ", name, " when ", bytes_of_value(fastest.tags_of_rank), " per rank do not fit: it takes ",
-                    memory, ", ", percent(less), " less than ", fastest.of.strategy, ", and is ",
+                    memory, ", ", percent(less), " less than ", fastest.of.name(), ", and is ",
                     slower > 0.01 ? percent(slower) + " slower" : "as fast");
   return ddh::str("use ", name, " for what else it offers: it takes ", memory, " per rank, and is ", percent(slower),
-                  " slower than ", fastest.of.strategy);
+                  " slower than ", fastest.of.name());
 }
 
 // The cases of each group, in the order given.
@@ -131,7 +131,7 @@ std::vector<std::pair<std::string, std::vector<const Measured*>>> groups_of(cons
 
 std::vector<std::string> speed_row(const Measured& base, const Measured& one) {
   const double fastness = one.speed() / base.speed();
-  return {one.of.strategy,
+  return {one.of.name(),
           short_number(one.speed()),
           one.items_per_s.size() > 1 ? "±" + percent(one.spread()) : "1 round",
           times(fastness),
@@ -165,7 +165,7 @@ ComparedGroup group_of(const std::string& title, const std::vector<const Measure
     for (const auto& [tag, bytes] : base.tags) out.memory.head.push_back(tag);
     for (const Measured* one : there) {
       out.speed.rows.push_back(speed_row(base, *one));
-      std::vector<std::string> row = {one->of.strategy};
+      std::vector<std::string> row = {one->of.name()};
       for (size_t i = 0; i < base.tags.size(); ++i)
         row.push_back(i < one->tags.size() ? bytes_text(static_cast<uint64_t>(one->tags[i].second)) : "-");
       out.memory.rows.push_back(std::move(row));
@@ -175,7 +175,7 @@ ComparedGroup group_of(const std::string& title, const std::vector<const Measure
   for (const Measured* one : cases)
     if (!one->is_there())
       out.advice.push_back(
-          ddh::str(one->of.strategy, ": not measured: ", one->problem.empty() ? "not yet run" : one->problem));
+          ddh::str(one->of.name(), ": not measured: ", one->problem.empty() ? "not yet run" : one->problem));
   return out;
 }
 
@@ -187,6 +187,12 @@ std::string notes() {
 }
 
 }  // namespace
+
+std::string ComparedCase::name() const {
+  std::string out = strategy;
+  for (const std::string& option : options) out += " " + option;
+  return out;
+}
 
 double Measured::speed() const {
   std::vector<double> sorted = items_per_s;
@@ -273,7 +279,7 @@ std::string comparison_csv(const std::vector<Measured>& all) {
     const size_t rounds = std::max<size_t>(one.items_per_s.size(), 1);
     for (size_t r = 0; r < rounds; ++r) {
       const bool is_there = r < one.items_per_s.size();
-      table.rows.push_back({one.of.model, one.of.size, one.of.strategy, std::to_string(r + 1),
+      table.rows.push_back({one.of.model, one.of.size, one.of.name(), std::to_string(r + 1),
                             is_there ? number_text(one.items_per_s[r]) : "",
                             is_there ? number_text(one.step_ms[r]) : "", std::to_string(one.ranks),
                             std::to_string(one.steps), number_text(one.tags_of_rank), number_text(one.tags_of_all),
@@ -287,7 +293,7 @@ std::string comparison_csv(const std::vector<Measured>& all) {
 Json comparison_json(const std::vector<Measured>& all) {
   Json out = Json::array();
   for (const Measured& one : all) {
-    Json entry = {{"model", one.of.model}, {"size", one.of.size}, {"strategy", one.of.strategy}};
+    Json entry = {{"model", one.of.model}, {"size", one.of.size}, {"strategy", one.of.name()}};
     const auto base = std::find_if(all.begin(), all.end(), [&](const Measured& other) {
       return other.is_there() && other.of.group() == one.of.group();
     });

@@ -17,7 +17,9 @@ namespace ddhost {
 
 // What one row of a comparison runs.
 struct ComparedCase {
-  std::string model, size, strategy;  // "": that of the configuration
+  std::string model, size, strategy;       // "": that of the configuration
+  std::vector<std::string> options;        // further key=value of its runs
+  [[nodiscard]] std::string name() const;  // "A", "A data.micro_batch=8"
   // Cases of the same group are compared with one another.
   [[nodiscard]] std::string group() const { return size.empty() ? model : model + " " + size; }
 };

@@ -42,9 +42,9 @@ std::string charts_of_group(const std::vector<Measured>& all, const std::string&
     if (!one.is_there() || one.of.group() != group) continue;
     items = one.items;
     const auto bytes = [](double value) { return bytes_text(static_cast<uint64_t>(std::max(0.0, value))); };
-    speed.push_back({one.of.strategy, short_number(one.speed()), one.speed()});
-    tags.push_back({one.of.strategy, bytes(one.tags_of_rank), one.tags_of_rank});
-    pss.push_back({one.of.strategy, bytes(one.pss), one.pss});
+    speed.push_back({one.of.name(), short_number(one.speed()), one.speed()});
+    tags.push_back({one.of.name(), bytes(one.tags_of_rank), one.tags_of_rank});
+    pss.push_back({one.of.name(), bytes(one.pss), one.pss});
   }
   if (speed.empty()) return "";
   return "<div class=\"charts\">\n" + bar_chart(items + " per second, all ranks", speed) +

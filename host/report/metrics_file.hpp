@@ -40,7 +40,8 @@ struct MetricsEnd {
   bool is_there = true;
 };
 
-// `file`: of rows_file. Calls `on_row` for the rows, in the order of the file, until it returns false. Throws ddh::Error if the file can't be read.
+// `file`: of rows_file. Calls `on_row` for the rows, in the order of the file, until it returns false. Throws ddh::Error if
+// the file can't be read.
 MetricsEnd read_metrics(const std::filesystem::path& file, Rows rows,
                         const std::function<bool(const MetricsRow&)>& on_row);
 

@@ -87,12 +87,16 @@ TEST_CASE("each file may be cut at any byte: the rest is shown, and a page is ma
 }
 
 TEST_CASE("a run of an older version, without run.json and log, is shown", "[report]") {
-  const Folder folder({{"metrics.jsonl", kFiles.at("metrics.jsonl")}});
+  std::map<std::string, std::string> files;
+  files["metrics.jsonl"] = kFiles.at("metrics.jsonl");
+  const Folder folder(files);
   const PastRun run = read_past_run(folder.path(), Rows::all);
   CHECK(run.state() == "done");
   CHECK(run.last_step == 2);
   CHECK_NOTHROW(report_page(run));
-  const Folder none({{"notes.txt", "mine"}});
+  files = {};
+  files["notes.txt"] = "mine";
+  const Folder none(files);
   CHECK_FALSE(is_run_folder(none.path()));
   CHECK_THROWS_WITH(read_past_run(none.path(), Rows::all), Catch::Contains("is not the folder of a run"));
 }
