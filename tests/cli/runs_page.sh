@@ -15,8 +15,10 @@ n=0
 while read -r line; do
   n=$((n + 1))
   read -ra words <<<"$line"
-  [[ $line != *compare* ]] || words+=(--steps 5 --rounds 1)
-  [[ $line != *--config* || $line == *compare* ]] || words+=(train.steps=6 run.quiet=true run.sample_tokens=0)
+  case $line in # fewer steps
+  *compare* | *tune*) words+=(--steps 5 --rounds 1) ;;
+  *--config*) words+=(train.steps=6 run.quiet=true run.sample_tokens=0) ;;
+  esac
   "${words[@]}" >out 2>err || fail "'$line' ends with $?: $(cat out err)"
   case $line in
   *"runs ls"*) grep -q 'first .*done' out || fail "'$line' shows no run: $(cat out)" ;;
@@ -26,8 +28,9 @@ while read -r line; do
   *"runs plot"*) grep -q '┤' out || fail "'$line' draws nothing: $(cat out)" ;;
   *"runs diff"*) grep -q 'the same bits in all' out || fail "'$line' finds other values: $(cat out)" ;;
   *"rm second"*) [[ ! -e runs/second && -e runs/first ]] || fail "'$line' did not remove that run" ;;
+  *tune*) grep -q 'the fastest within' out && [[ -s runs/tune/tuned.json ]] || fail "'$line' found none: $(cat out err)" ;;
   *compare*) grep -q 'same bits, 5 steps' out || fail "'$line' finds other values: $(cat out)" ;;
   esac
 done < <(awk '/^```/ { code = !code; next } code && /^\.\/ddhost/' "$source/docs/runs.md")
-((n >= 11)) || fail "docs/runs.md shows $n commands; at least 11 were expected"
+((n >= 12)) || fail "docs/runs.md shows $n commands; at least 12 were expected"
 echo "$n commands of docs/runs.md ran"
