@@ -179,7 +179,7 @@ void MeasuredRuns::require_settings() {
     ddh::fail(DDH_PERMISSION_DENIED, "'", args_.out.string(), "' can't be made: ", ec.message(),
               "; give another --out");
   settings_ = settings;
-  if (!fs::exists(file, ec)) replace_durably(file, settings_.dump(2) + "\n");
+  if (!fs::exists(file, ec)) replace_durably(fs::absolute(file), settings_.dump(2) + "\n");
 }
 
 // The number of steps with which all rounds fit into the budget, found with a short run of each model.
@@ -212,7 +212,7 @@ void MeasuredRuns::settle_steps() {
   const double of_round = args_.budget_s * 0.85 / static_cast<double>(args_.rounds) - start_s;
   steps_ = step_s > 0 ? std::clamp(static_cast<int64_t>(of_round / step_s), kFewestSteps, kMostSteps) : kFewestSteps;
   settings_["chosen_steps"] = steps_;
-  if (StopSignals::seen() == 0) replace_durably(args_.out / "compare.json", settings_.dump(2) + "\n");
+  if (StopSignals::seen() == 0) replace_durably(fs::absolute(args_.out) / "compare.json", settings_.dump(2) + "\n");
 }
 
 // The first steps of a run touch memory for the first time, and fill caches.
@@ -275,9 +275,9 @@ bool MeasuredRuns::run_one(size_t at, int64_t round) {
 
 void MeasuredRuns::write_tables(std::ostream& out) const {
   const std::vector<ComparedGroup> groups = compared(cases_);
-  replace_durably(args_.out / "compare.md", comparison_markdown(groups));
-  replace_durably(args_.out / "compare.csv", comparison_csv(cases_));
-  replace_durably(args_.out / "compare.html", comparison_html(groups, cases_));
+  replace_durably(fs::absolute(args_.out) / "compare.md", comparison_markdown(groups));
+  replace_durably(fs::absolute(args_.out) / "compare.csv", comparison_csv(cases_));
+  replace_durably(fs::absolute(args_.out) / "compare.html", comparison_html(groups, cases_));
   if (args_.json) {
     out << comparison_json(cases_).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
     return;

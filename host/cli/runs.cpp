@@ -116,7 +116,7 @@ int show_run(const RunsArgs& args, std::ostream& out) {
   const PastRun run = read_past_run(named_run(args, args.runs.front()), Rows::all);
   if (args.html) {
     const fs::path file = args.html_file.empty() ? run.folder / kReportFile : args.html_file;
-    replace_durably(file, report_page(run));
+    replace_durably(fs::absolute(file), report_page(run));
     out << file.string() << '\n';
     return 0;
   }

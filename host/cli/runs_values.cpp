@@ -198,7 +198,7 @@ int plot_runs(const RunsArgs& args, std::ostream& out) {
     }
     out << json.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
   } else if (!args.svg_file.empty()) {
-    replace_durably(args.svg_file, as_svg(chart, 900, 420, /*is_file=*/true));
+    replace_durably(fs::absolute(args.svg_file), as_svg(chart, 900, 420, /*is_file=*/true));
     out << args.svg_file.string() << '\n';
   } else if (is_dumb()) {
     out << as_list(chart);

@@ -123,7 +123,7 @@ int tune_run(const CommandLine& line, std::ostream& out) {
   words.emplace_back("--dry-run");
   Json config = json_of_child(words, asked);
   for (const char* key : {"name", "dir"}) config["run"].erase(key);
-  replace_durably(folder / "tuned.json", config.dump(2) + "\n");
+  replace_durably(fs::absolute(folder) / "tuned.json", config.dump(2) + "\n");
   if (line.compare.json) return 0;
   out << "the fastest within " << bytes_text(memory) << " per rank at "
       << batch.micro_batch * batch.accumulated * batch.ranks << " samples a step: " << one_line(best->of.name())

@@ -15,6 +15,12 @@
 namespace ddhost {
 namespace {
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n == 0 ? 0 : n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
 std::string percent(double part) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.1f %%", 100 * part);
@@ -77,23 +83,33 @@ std::string values_text(const Measured& base, const Measured& one) {
   return n == 0 ? "-" : ddh::str("same bits, ", n, " steps");
 }
 
-// A case that another one beats in memory and in speed; nullptr: none does.
+// Differences below this part are no differences of these two.
+double noise_of(const Measured& a, const Measured& b) { return std::max({a.spread(), b.spread(), 0.01}); }
+
+// Memory that is equal but for what caches and transports round.
+constexpr double kSameMemory = 0.01;
+
+// A case that another one beats in memory or in speed, and is not worse in the other; nullptr: none does.
 const Measured* better_than(const std::vector<const Measured*>& all, const Measured& one) {
   const Measured* best = nullptr;
   for (const Measured* other : all) {
     if (other == &one) continue;
-    const double noise = std::max({one.spread(), other->spread(), 0.01});
-    const bool is_as_small = other->tags_of_rank <= one.tags_of_rank * 1.001,
+    const bool is_as_small = other->tags_of_rank <= one.tags_of_rank * (1 + kSameMemory),
                is_smaller =
                    other
-                       ->tags_of_rank<one.tags_of_rank * 0.99, is_as_fast = other->speed() >= one.speed() * (1 - noise),
-                                      is_faster = other->speed()>
+                       ->tags_of_rank<one.tags_of_rank*(1 - kSameMemory),
+                                      is_as_fast = other->speed() >= one.speed() * 0.99, is_faster = other->speed()>
                            one.speed() *
-                   (1 + noise);
+                   (1 + noise_of(one, *other));
     if (is_as_small && is_as_fast && (is_smaller || is_faster) && (best == nullptr || other->speed() > best->speed()))
       best = other;
   }
   return best;
+}
+
+std::string slower_text(const Measured& one, const Measured& fastest) {
+  const double slower = 1 - one.speed() / fastest.speed();
+  return slower > noise_of(one, fastest) ? percent(slower) + " slower" : "as fast, within the spread";
 }
 
 std::string sentence_about(const std::vector<const Measured*>& all, const Measured& one) {
@@ -102,19 +118,29 @@ std::string sentence_about(const std::vector<const Measured*>& all, const Measur
   const std::string name = one.of.name(), memory = bytes_of_value(one.tags_of_rank);
   if (const Measured* better = better_than(all, one); better != nullptr) {
     const double faster = better->speed() / one.speed() - 1, less = 1 - better->tags_of_rank / one.tags_of_rank;
-    return ddh::str(name, ": here ", better->of.name(),
-                    " is the better choice: ", faster > 0.01 ? percent(faster) + " faster" : "as fast", ", and ",
-                    less > 0.01 ? percent(less) + " less memory" : "no more memory");
+    return ddh::str(name, ": here ", better->of.name(), " is the better choice: ",
+                    faster > noise_of(one, *better) ? percent(faster) + " faster" : "as fast, within the spread",
+                    ", and ", less > kSameMemory ? percent(less) + " less memory" : "no more memory");
   }
   if (&one == &fastest)
     return ddh::str("use ", name, " when ", memory, " per rank fit: nothing measured here is faster");
-  const double slower = 1 - one.speed() / fastest.speed(), less = 1 - one.tags_of_rank / fastest.tags_of_rank;
-  if (less > 0)
+  const double less = 1 - one.tags_of_rank / fastest.tags_of_rank;
+  if (less > kSameMemory)
     return ddh::str("use ", name, " when ", bytes_of_value(fastest.tags_of_rank), " per rank do not fit: it takes ",
                     memory, ", ", percent(less), " less than ", fastest.of.name(), ", and is ",
-                    slower > 0.01 ? percent(slower) + " slower" : "as fast");
-  return ddh::str("use ", name, " for what else it offers: it takes ", memory, " per rank, and is ", percent(slower),
-                  " slower than ", fastest.of.name());
+                    slower_text(one, fastest));
+  return ddh::str(name, ": no reason for it was measured: it takes ", memory, " per rank, and is ",
+                  slower_text(one, fastest), " than ", fastest.of.name());
+}
+
+// Nothing, or a warning that the machine was too busy.
+std::string spread_warning(const std::vector<const Measured*>& all) {
+  constexpr double kMuch = 0.1;
+  double most = 0;
+  for (const Measured* one : all) most = std::max(most, one->spread());
+  if (most <= kMuch) return "";
+  return ddh::str("the rounds differ by up to ±", percent(most),
+                  ": the machine did other work; compare again when it is idle, or give more --rounds");
 }
 
 // The cases of each group, in the order given.
@@ -135,7 +161,7 @@ std::vector<std::string> speed_row(const Measured& base, const Measured& one) {
           short_number(one.speed()),
           one.items_per_s.size() > 1 ? "±" + percent(one.spread()) : "1 round",
           times(fastness),
-          short_number(one.step_ms[one.step_ms.size() / 2]),
+          short_number(median(one.step_ms)),
           bytes_of_value(one.tags_of_rank),
           part_of(one.tags_of_rank, base.tags_of_rank),
           bytes_of_value(one.tags_of_all),
@@ -155,6 +181,7 @@ ComparedGroup group_of(const std::string& title, const std::vector<const Measure
   out.title = title;
   if (!there.empty()) {
     const Measured& base = *there.front();
+    if (title.empty()) out.title = base.model;
     out.title += ddh::str(" on ", counted(static_cast<uint64_t>(base.ranks), "rank"), ", ",
                           counted(base.items_per_s.size(), "round"), " of ", base.steps, " steps, ", base.left_out,
                           " of them as warm-up");
@@ -172,6 +199,7 @@ ComparedGroup group_of(const std::string& title, const std::vector<const Measure
       if (there.size() > 1) out.advice.push_back(sentence_about(there, *one));
     }
   }
+  if (const std::string warning = spread_warning(there); !warning.empty()) out.advice.push_back(warning);
   for (const Measured* one : cases)
     if (!one->is_there())
       out.advice.push_back(
@@ -194,12 +222,7 @@ std::string ComparedCase::name() const {
   return out;
 }
 
-double Measured::speed() const {
-  std::vector<double> sorted = items_per_s;
-  std::sort(sorted.begin(), sorted.end());
-  const size_t n = sorted.size();
-  return n == 0 ? 0 : n % 2 == 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
-}
+double Measured::speed() const { return median(items_per_s); }
 
 double Measured::spread() const {
   if (items_per_s.size() < 2 || speed() <= 0) return 0;
@@ -237,6 +260,8 @@ void add_round(Measured& to, const std::filesystem::path& folder, int64_t warm_u
   to.losses = std::move(losses);
   to.steps = steps;
   to.left_out = warm_up;
+  const PastRun run = read_past_run(folder, Rows::few);
+  to.model = run.option("model.plugin") + " " + run.option("model.size");
   to.ranks = static_cast<int64_t>(number_at(end.summary, "world_size"));
   to.items_per_s.push_back(items / ms * 1e3);
   to.step_ms.push_back(ms / static_cast<double>(counted_steps));

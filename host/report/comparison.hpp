@@ -31,6 +31,7 @@ struct Measured {
   std::vector<double> items_per_s;  // of all ranks, one for each round, without the warm-up
   std::vector<double> step_ms;      // the same
   std::string items;                // "tokens"
+  std::string model;                // and its size, as the run names them
   int64_t ranks = 0, steps = 0, left_out = 0;
   std::vector<std::pair<std::string, double>> tags;  // peak bytes of the rank that has most
   double tags_of_rank = 0, tags_of_all = 0;          // of all tags; shared pages of all ranks once

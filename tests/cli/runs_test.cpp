@@ -90,12 +90,15 @@ TEST_CASE("a page about each run is in its folder, also after a failure", "[cli]
     CHECK_THAT(page, Catch::Contains(word));
   CHECK(page.size() < 300'000);
   const Said bad =
-      in.train("bad", {"--strategy", test_plugin("bad_strategy"), "strategy.at=step", "strategy.fault=fail"});
+      in.train("bad", {"--strategy", test_plugin("bad_strategy"), "strategy.at=step", "strategy.fault=silent"});
   REQUIRE(bad.code == 1);
-  if (fs::exists(in.dir("bad"))) {  // it has done a step
-    CHECK_THAT(read_text(in.dir("bad") + "/report.html"), Catch::Contains("state failed"));
-    CHECK(in.json({"show", "bad"})["state"] == "failed");
-  }
+  CHECK_FALSE(fs::exists(in.dir("bad")));  // no step was done, and nothing stays
+  const Said late =
+      in.train("late", {"--model", test_plugin("bad_model"), "model.at=forward", "model.fault=silent", "model.step=3"});
+  INFO(late.err);
+  REQUIRE(late.code == 1);
+  CHECK_THAT(read_text(in.dir("late") + "/report.html"), Catch::Contains("state failed") && Catch::Contains("forward"));
+  CHECK(in.json({"show", "late"})["state"] == "failed");
   REQUIRE(in.train("none", {"run.report=false"}).code == 0);
   CHECK_FALSE(fs::exists(in.dir("none") + "/report.html"));
   const Said said = in.runs({"show", "none", "--html"});
