@@ -83,8 +83,11 @@ std::string values_text(const Measured& base, const Measured& one) {
   return n == 0 ? "-" : ddh::str("same bits, ", n, " steps");
 }
 
-// Differences below this part are no differences of these two.
-double noise_of(const Measured& a, const Measured& b) { return std::max({a.spread(), b.spread(), 0.01}); }
+// Differences below this part are no differences of these two. One round has no spread.
+double noise_of(const Measured& a, const Measured& b) {
+  const bool has_one = a.items_per_s.size() < 2 || b.items_per_s.size() < 2;
+  return std::max({a.spread(), b.spread(), has_one ? 0.1 : 0.01});
+}
 
 // Memory that is equal but for what caches and transports round.
 constexpr double kSameMemory = 0.01;
@@ -137,7 +140,11 @@ std::string sentence_about(const std::vector<const Measured*>& all, const Measur
 std::string spread_warning(const std::vector<const Measured*>& all) {
   constexpr double kMuch = 0.1;
   double most = 0;
-  for (const Measured* one : all) most = std::max(most, one->spread());
+  for (const Measured* one : all) {
+    most = std::max(most, one->spread());
+    if (one->items_per_s.size() < 2)
+      return "one round has no spread, so differences of speed may be chance; give more --budget or fewer --steps";
+  }
   if (most <= kMuch) return "";
   return ddh::str("the rounds differ by up to ±", percent(most),
                   ": the machine did other work; compare again when it is idle, or give more --rounds");

@@ -94,7 +94,7 @@ TEST_CASE("a page about each run is in its folder, also after a failure", "[cli]
   REQUIRE(bad.code == 1);
   CHECK_FALSE(fs::exists(in.dir("bad")));  // no step was done, and nothing stays
   const Said late =
-      in.train("late", {"--model", test_plugin("bad_model"), "model.at=forward", "model.fault=silent", "model.step=3"});
+      in.train("late", {"--model", test_plugin("bad_model"), "model.at=forward", "model.fault=segv", "model.step=3"});
   INFO(late.err);
   REQUIRE(late.code == 1);
   CHECK_THAT(read_text(in.dir("late") + "/report.html"), Catch::Contains("state failed") && Catch::Contains("forward"));
