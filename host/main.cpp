@@ -51,6 +51,12 @@ int run_command(const CommandLine& line) {
       return inspect_checkpoints(line.ckpt, registry, std::cout);
     case Command::kExport:
       return export_weights(line.exporting, std::cout);
+    case Command::kCompare:
+      return compare_strategies(line, std::cout);
+    case Command::kTune:
+      return tune_run(line, std::cout);
+    case Command::kRuns:
+      return runs_command(line.runs, std::cout);
     case Command::kPlan:
       return plan_run(line, registry, std::cout);
     case Command::kTrain:

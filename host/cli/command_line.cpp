@@ -21,7 +21,7 @@ namespace ddhost {
 namespace {
 
 // Commands that a flag belongs to.
-constexpr unsigned kTrains = 1, kEvaluates = 2, kGenerates = 4, kPlans = 8, kAll = 15;
+constexpr unsigned kTrains = 1, kEvaluates = 2, kGenerates = 4, kPlans = 8, kCompares = 16, kAll = 31;
 
 struct Flag {
   const char* name;
@@ -33,8 +33,8 @@ struct Flag {
 constexpr std::array<Flag, 29> kFlags = {{
     {"--strategy", "strategy.plugin", "strategy: a name (ddhost list), a path, or path.so:id"},
     {"--model", "model.plugin", "model, as above"},
-    {"--optimizer", "optimizer.plugin", "optimizer, as above", kTrains | kPlans},
-    {"--schedule", "schedule.type", "learning-rate schedule, as above", kTrains | kPlans},
+    {"--optimizer", "optimizer.plugin", "optimizer, as above", kTrains | kPlans | kCompares},
+    {"--schedule", "schedule.type", "learning-rate schedule, as above", kTrains | kPlans | kCompares},
     {"--comm", "comm.plugin", "transport between the ranks, as above"},
     {"--device", "device.plugin", "device of the ranks: auto (devices that are present, or the CPU), or as above"},
     {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas", kTrains},
@@ -75,6 +75,9 @@ constexpr const char* kFooter = R"(Commands:
   ddhost inspect --markdown                print all options of the host and of all plugins
   ddhost ckpt ACTION                       ls, show, verify, diff, prune or import checkpoints (ddhost ckpt --help)
   ddhost export CHECKPOINT FOLDER          write the weights of a checkpoint as safetensors files
+  ddhost compare --strategies A,B [...]    measure strategies: speed, memory, bytes sent, losses
+  ddhost tune [flags] [key=value ...]      find the fastest strategy and micro-batch that fit into memory
+  ddhost runs ACTION                       ls, show, tail, plot, diff or rm runs (ddhost runs --help)
 
 Every key of the configuration can be given as key=value: train.steps=100 optimizer.lr=3e-4 run.dir=runs/first
 `ddhost --dry-run` prints all keys with their values, and `ddhost train --help` prints the flags.)";
@@ -82,8 +85,8 @@ Every key of the configuration can be given as key=value: train.steps=100 optimi
 // `train` may be left out.
 std::vector<std::string> with_command(int argc, const char* const* argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  const std::array<std::string, 11> first = {"train", "eval",   "generate", "plan",   "list",     "inspect",
-                                             "ckpt",  "export", "-h",       "--help", "--version"};
+  const std::array<std::string, 14> first = {"train",  "eval", "generate", "plan", "list", "inspect", "ckpt",
+                                             "export", "runs", "compare",  "tune", "-h",   "--help",  "--version"};
   if (words.empty() || std::find(first.begin(), first.end(), words[0]) == first.end())
     words.insert(words.begin(), "train");
   return words;
@@ -172,7 +175,8 @@ CLI::App* add_run_command(CLI::App& app, const char* name, const char* help, uns
       CLI::Option* const option = added->add_option(kFlags[i].name, to.values[i], kFlags[i].help);
       takes_list(kFlags[i]) ? option->join() : option->take_last();
     }
-  if (command != kPlans) added->add_flag("--dry-run", line.dry_run, "print the effective configuration and stop");
+  if (command != kPlans && command != kCompares)
+    added->add_flag("--dry-run", line.dry_run, "print the effective configuration and stop");
   if (command == kTrains)
     added->add_flag("--fit", line.fit,
                     "if the run does not fit into memory, take the nearest change with which it does");
@@ -239,6 +243,29 @@ std::vector<std::string> sizes_of(const std::string& text) {
     ddh::fail(DDH_INVALID_ARGUMENT, "--sizes '", plain_text(text, kShownValue),
               "' names no sizes; give names separated by commas, or all alone");
   return sizes;
+}
+
+// Blanks may separate the names of a list, so words behind it that have '=' are options of the configuration.
+std::vector<std::string> names_of(std::vector<std::string> list, RunWords& given) {
+  const auto is_option = [](const std::string& word) { return word.find('=') != std::string::npos; };
+  std::copy_if(list.begin(), list.end(), std::back_inserter(given.words), is_option);
+  list.erase(std::remove_if(list.begin(), list.end(), is_option), list.end());
+  return list_of(list);
+}
+
+// Takes what `ddhost compare` varies out of the words of its runs.
+void settle_compare(RunWords& given, const std::vector<std::string>& strategies, const std::vector<std::string>& sizes,
+                    Command command, CompareArgs& args) {
+  args.strategies = names_of(strategies, given);
+  args.sizes = names_of(sizes, given);
+  for (size_t i = 0; i < kFlags.size(); ++i)
+    if (std::string_view(kFlags[i].key) == "model.plugin") args.models = list_of({given.values[i]});
+  if (args.out.empty()) args.out = command == Command::kCompare ? "runs/compare" : "runs/tune";
+  if (command == Command::kTune && (args.models.size() > 1 || !args.sizes.empty()))
+    ddh::fail(DDH_INVALID_ARGUMENT, "tune takes one model; give one --model, and its size as model.size=");
+  if (command == Command::kCompare && args.strategies.size() < 2)
+    ddh::fail(DDH_INVALID_ARGUMENT, "compare needs two strategies or more; give for example --strategies A,B; ",
+              "`ddhost list` shows them");
 }
 
 CLI::App* add_inspect(CLI::App& app, CommandLine& line) {
@@ -315,7 +342,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.require_subcommand(1);
 
   RunWords given;
-  const std::array<std::pair<CLI::App*, Command>, 4> runs = {{
+  const std::array<std::pair<CLI::App*, Command>, 6> runs = {{
       {add_run_command(app, "train", "train a model (the default command)", kTrains, given, line), Command::kTrain},
       {add_run_command(app, "eval", "evaluate a trained model", kEvaluates, given, line), Command::kEval},
       {add_run_command(app, "generate", "generate samples with a trained model", kGenerates, given, line),
@@ -323,13 +350,27 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       {add_run_command(app, "plan", "print the memory that a training will take, without starting it", kPlans, given,
                        line),
        Command::kPlan},
+      {add_run_command(app, "compare", "measure strategies side by side: speed, memory, bytes sent, losses", kCompares,
+                       given, line),
+       Command::kCompare},
+      {add_run_command(app, "tune", "find the fastest strategy and micro-batch that fit into memory", kCompares, given,
+                       line),
+       Command::kTune},
   }};
   std::string memory, sizes;
-  add_plan_flags(*runs.back().first, memory, sizes, line.planning);
+  std::vector<std::string> compared, compared_sizes;
+  for (const auto& [command, kind] : runs) {
+    if (kind == Command::kPlan) add_plan_flags(*command, memory, sizes, line.planning);
+    if (kind == Command::kCompare || kind == Command::kTune)
+      add_compare_flags(*command, line.compare, compared, compared_sizes);
+    if (kind == Command::kTune)
+      command->add_option("--memory", memory, "memory of each rank; default: its share of what is free");
+  }
   CLI::App* list = app.add_subcommand("list", "list the available plugins");
   const CLI::App* const inspect = add_inspect(app, line);
   const CLI::App* const ckpt = add_ckpt(app, line.ckpt);
   const CLI::App* const exporting = add_export(app, line.exporting);
+  const CLI::App* const of_runs = add_runs(app, line.runs);
 
   bool has_config = false;
   std::vector<std::string> arguments = with_command(argc, argv);
@@ -340,6 +381,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     for (const auto& [command, kind] : runs) {
       if (!command->parsed()) continue;
       line.command = kind;
+      if (kind == Command::kCompare || kind == Command::kTune)
+        settle_compare(given, compared, compared_sizes, kind, line.compare);
+      if (kind == Command::kTune && command->count("--memory") > 0) line.compare.memory_bytes = *memory_of(memory);
       line.overrides = collect(given, *command);
       has_config = command->count("--config") > 0;
       if (kind == Command::kPlan && command->count("--memory") > 0) line.planning.memory_bytes = memory_of(memory);
@@ -353,6 +397,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     if (ckpt->parsed() && ckpt->get_subcommands().front()->get_name() == "diff" &&
         error.get_name() == "ArgumentMismatch")
       end_with_usage_error("ckpt diff compares two checkpoints; give two folders");
+    if (of_runs->parsed() && of_runs->get_subcommands().empty())
+      end_with_usage_error("runs needs an action: ls, show, tail, plot, diff or rm");
     end_with_usage_error(error.what());
   } catch (const ddh::Error& error) {
     end_with_usage_error(error.what());
@@ -367,6 +413,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                                                     : "inspect describes one library; give one, or add --markdown");
   if (ckpt->parsed()) line.command = Command::kCkpt;
   if (exporting->parsed()) line.command = Command::kExport;
+  if (of_runs->parsed()) line.command = Command::kRuns;
   return line;
 }
 

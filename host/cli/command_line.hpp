@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "launch/cluster/remote_agents.hpp"
-
+#include "cli/report_args.hpp"
 #include "config/user_config.hpp"
+#include "launch/cluster/remote_agents.hpp"
 
 namespace ddhost {
 
-enum class Command { kTrain, kEval, kGenerate, kPlan, kList, kInspect, kCkpt, kExport };
+enum class Command { kTrain, kEval, kGenerate, kPlan, kList, kInspect, kCkpt, kExport, kRuns, kCompare, kTune };
 
 enum class CkptAction { kList, kShow, kVerify, kDiff, kPrune, kImport };
 struct CkptArgs {
@@ -55,6 +55,8 @@ struct CommandLine {
   PlanArgs planning;
   CkptArgs ckpt;
   ExportArgs exporting;
+  RunsArgs runs;
+  CompareArgs compare;
 };
 
 // Thrown to end the program: --help and --version with exit code 0, a mistake with 2. The text is already printed.

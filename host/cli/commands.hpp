@@ -72,4 +72,15 @@ int inspect_checkpoints(const CkptArgs& args, const Registry& registry, std::ost
 // `ddhost export`: writes the weights of a checkpoint and lists the files.
 int export_weights(const ExportArgs& args, std::ostream& out);
 
+// `ddhost compare`: runs a training with each strategy, in alternating rounds, and prints the tables. The runs are children
+// of this process. Returns 1 if a case has no values, 130 or 143 after a signal.
+int compare_strategies(const CommandLine& line, std::ostream& out);
+
+// `ddhost tune`: finds the fastest strategy, each with the largest micro-batch that fits, at the same samples per step.
+int tune_run(const CommandLine& line, std::ostream& out);
+
+// `ddhost runs`: lists, shows, plots, compares or removes runs. Loads no plugin. Returns 1 if the values of two runs differ
+// (diff), or a run was not removed (rm).
+int runs_command(const RunsArgs& args, std::ostream& out);
+
 }  // namespace ddhost

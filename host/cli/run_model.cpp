@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cli/run_model.cpp: `ddhost train`, `ddhost eval`, `ddhost generate`.
+#include <unistd.h>
+
 #include <iostream>
 #include <memory>
 #include <ostream>
@@ -13,6 +15,7 @@
 #include "ddh/sdk/files/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
+#include "engine/record/run_history.hpp"
 #include "engine/state/initialize.hpp"
 #include "launch/launch.hpp"
 #include "plan/convert.hpp"
@@ -20,7 +23,9 @@
 #include "plan/load_guard.hpp"
 #include "plan/prepare.hpp"
 #include "plan/resume.hpp"
+#include "plan/run_facts.hpp"
 #include "plan/run_folder.hpp"
+#include "report/page.hpp"
 
 namespace ddhost {
 namespace {
@@ -141,6 +146,7 @@ Prepared prepare_as_member(const Request& request, Registry& registry, LoaderRec
     if (run->resume.empty()) convert_weights(*run, registry);
     run->fingerprints = fingerprints_of(*run);
   });
+  if (run->work == Work::kTrain) run->facts = run_facts(*run, run->config.warnings());  // rank 0 may be here
   return {run->ranks_are_threads, libraries_of(*run), [run](const RankSeat& seat) { return start_rank(*run, seat); }};
 }
 
@@ -163,6 +169,12 @@ Prepared prepare(const Request& request, Registry& registry, LoaderRecord& recor
   });
   if (line.dry_run) return {};
   if (request.cluster != nullptr) publish_decisions(*run, request.cluster->loader_kv());
+  if (run->work == Work::kTrain) {
+    std::vector<std::string> warnings = request.place.device.warnings;
+    for (const auto& more : {request.replaced, run->replaced, registry.warnings(), run->config.warnings()})
+      warnings.insert(warnings.end(), more.begin(), more.end());
+    run->facts = run_facts(*run, warnings);
+  }
   return {run->ranks_are_threads, libraries_of(*run), [run](const RankSeat& seat) { return start_rank(*run, seat); }};
 }
 
@@ -237,6 +249,19 @@ std::string changes_text(const TriedChanges& tried) {
   return text;
 }
 
+// Notes the end of a training in its folder, and writes its page there. What fails is a warning.
+void report(const std::string& note, const Outcome& outcome, bool has_page) {
+  const std::filesystem::path folder = folder_of(note);
+  if (folder.empty()) return;
+  try {
+    if (!note_end(folder, ::getpid(), outcome.exit_code, outcome.sentence) || !has_page) return;
+    if (const std::string problem = write_report(folder); !problem.empty())
+      print_sentence("warning: '" + (folder / kReportFile).string() + "' was not written: " + problem);
+  } catch (const std::exception& error) {
+    print_sentence("warning: the end of the run is not noted in its folder: " + sentence_of(error));
+  }
+}
+
 }  // namespace
 
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
@@ -251,6 +276,7 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
       launch_args(line.command, host, place.world_size, cluster.get()),
       [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
   clean_up_folder(record.folder(), outcome.exit_code != 0);
+  report(record.folder(), outcome, host.get<bool>("run.report"));
   if (outcome.shortage && cluster == nullptr) {
     const TriedChanges tried = changes_that_fit(line, registry, place, *outcome.shortage);
     if (line.fit && !tried.changes.empty()) {

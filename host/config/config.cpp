@@ -13,8 +13,11 @@ namespace ddhost {
 
 Config::Config(const UserConfig& user, const std::vector<Section>& sections, bool plugin_sections) {
   for (const Section& section : sections)
-    for (const Option& option : section.schema.options)
-      if (!option.foreign) set(section.name + "." + option.name, option.preset, "default");
+    for (const Option& option : section.schema.options) {
+      if (option.foreign) continue;
+      set(section.name + "." + option.name, option.preset, "default");
+      presets_[section.name + "." + option.name] = option.preset;
+    }
   const std::vector<Given> given = values_given(user, sections, plugin_sections);
   for (const Given& g : given)
     for (const auto& [option, value] : g.defaults.items())
@@ -192,6 +195,17 @@ Json Config::nested(bool values) const {
     (*node)[key.substr(begin)] = values ? value.value : Json(value.source);
   }
   return root;
+}
+
+Json Config::given() const {
+  Json out = Json::array();
+  for (const std::string& key : order_) {
+    const Value& value = at(key);
+    const auto preset = presets_.find(key);
+    const Json usual = preset == presets_.end() ? Json() : preset->second;
+    if (value.value != usual) out.push_back({{"key", key}, {"source", value.source}, {"default", usual}});
+  }
+  return out;
 }
 
 Json Config::effective() const { return nested(true); }

@@ -58,6 +58,8 @@ class Config final : public RunConfig {
 
   [[nodiscard]] Json effective() const;  // nested; a valid config file
   [[nodiscard]] Json sources() const;    // nested; the source of each value
+  // Each option whose value is not its default: [{"key": ..., "source": ..., "default": ...}].
+  [[nodiscard]] Json given() const;
 
  private:
   [[nodiscard]] const Value& at(std::string_view key) const;
@@ -68,6 +70,7 @@ class Config final : public RunConfig {
 
   std::map<std::string, Value, std::less<>> values_;
   std::vector<std::string> order_;
+  std::map<std::string, Json> presets_;  // the defaults, by key
   std::vector<std::string> warnings_;
   std::map<std::string, Json> spellings_;     // by key
   std::map<std::string, std::string> words_;  // by key: "--nproc", "strategy.reduce_bucket_size = 500"

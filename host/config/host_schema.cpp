@@ -58,7 +58,9 @@ constexpr const char* kRun = R"json({"properties": {
   "check_replicas": {"type": ["integer", "null"], "default": null, "minimum": 0, "maximum": 1000000000,
     "x-unit": "steps", "x-spellings": {"auto": null, "off": 0},
     "description": "steps from one comparison of the ranks' replicas to the next; auto (null): after 1, 2, 4, 8, ... steps"},
-  "quiet": {"type": "boolean", "default": false, "description": "print warnings and errors only"}
+  "quiet": {"type": "boolean", "default": false, "description": "print warnings and errors only"},
+  "report": {"type": "boolean", "default": true,
+    "description": "write a page about the run, report.html, into its folder when it ends"}
 }})json";
 
 constexpr const char* kData = R"json({"properties": {

@@ -12,13 +12,16 @@
 #include "base/text.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/record/run_history.hpp"
 
 namespace fs = std::filesystem;
 
 namespace ddhost {
 namespace {
 
-bool is_own_name(const std::string& name) { return name == kRunLock || name == "config.json" || name == "log.txt"; }
+bool is_own_name(const std::string& name) {
+  return name == kRunLock || name == kRunHistory || name == "config.json" || name == "log.txt";
+}
 
 // What a new run in the folder would mix with or overwrite, or "".
 std::string mark_in(const fs::path& folder) {
@@ -248,6 +251,11 @@ std::string folder_note(const PreparedRun& run) {
   if (before.numbers) note["numbers"] = {before.numbers->begun, before.numbers->steps, before.numbers->saved};
   const std::vector<uint8_t> bytes = Json::to_cbor(note);  // takes names that are not UTF-8
   return {bytes.begin(), bytes.end()};
+}
+
+fs::path folder_of(const std::string& note) {
+  const Json read = Json::from_cbor(note, /*strict=*/true, /*allow_exceptions=*/false);
+  return read.is_object() ? fs::path(read["run_dir"].get<std::string>()) : fs::path();
 }
 
 void clean_up_folder(const std::string& note, bool has_failed) {

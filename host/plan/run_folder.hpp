@@ -18,6 +18,9 @@ void make_run_folder(PreparedRun& plan);
 // weights.
 std::string folder_note(const PreparedRun& run);
 
+// The run's folder in such a note; "": there is none.
+std::filesystem::path folder_of(const std::string& note);
+
 // Called after all processes of the run have ended. Removes hidden files of final weights, whose content has its name by
 // now. If the run failed, removes a checkpoint that was being written. If it failed, or was resumed, and has done no step,
 // removes its own files and the folders that it has made, so that nothing is left that was not there before. Rows,

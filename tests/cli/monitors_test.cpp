@@ -63,7 +63,8 @@ std::vector<nlohmann::json> objects_of(const std::vector<Words>& table) {
 TEST_CASE("by default a run has only metrics.jsonl, with its columns in order", "[cli]") {
   const TempFolder folder;
   REQUIRE(train(folder, {}).code == 0);
-  CHECK(files_of(folder) == std::set<std::string>{"config.json", "log.txt", "metrics.jsonl", "run.lock"});
+  CHECK(files_of(folder) ==
+        std::set<std::string>{"config.json", "log.txt", "metrics.jsonl", "report.html", "run.json", "run.lock"});
   std::istringstream lines(read_text(folder.file("run/metrics.jsonl")));
   std::string first, names;
   std::getline(lines, first);
@@ -100,9 +101,9 @@ TEST_CASE("several monitors record at once, and a run without monitors is possib
   const TempFolder all, none;
   REQUIRE(train(all, {R"(monitor.plugins=["jsonl", "csv", "tensorboard"])"}).code == 0);
   CHECK(files_of(all) == std::set<std::string>{"config.json", "events", "log.txt", "metrics.csv", "metrics.jsonl",
-                                               "metrics_eval.csv", "run.lock"});
+                                               "metrics_eval.csv", "report.html", "run.json", "run.lock"});
   REQUIRE(train(none, {"monitor.plugins=[]"}).code == 0);
-  CHECK(files_of(none) == std::set<std::string>{"config.json", "log.txt", "run.lock"});
+  CHECK(files_of(none) == std::set<std::string>{"config.json", "log.txt", "report.html", "run.json", "run.lock"});
   CHECK_THAT(train(none, {}).err, Catch::Contains("already holds a run"));
 }
 

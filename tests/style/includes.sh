@@ -12,7 +12,8 @@ arrows() {
   git ls-files --cached --others --exclude-standard -- plugin_api sdk host plugins models |
     grep -E '\.(h|hpp|c|cpp)$' | while IFS= read -r file; do
     [[ ! -e $file ]] || grep -nHE '^[[:space:]]*#[[:space:]]*include ["<][^">]+[">]' "$file" |
-      grep -E 'include "|<(base|checkpoint|cli|config|ddh|engine|launch|plan|plugin)/' | grep -v "\.pb\.h\"$" || true
+      grep -E 'include "|<(base|checkpoint|cli|config|ddh|draw|engine|launch|plan|plugin|report)/' |
+      grep -v "\.pb\.h\"$" || true
   done | awk -F: '
     # The folder that a file belongs to in the table.
     function folder(path, part, n) {

@@ -13,6 +13,7 @@
 
 #include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/record/run_history.hpp"
 
 namespace ddhost {
 
@@ -65,11 +66,12 @@ size_t terminal_columns() {
 }  // namespace
 
 RunOutput::RunOutput(RankServices& services, const std::vector<Plugin>& plugins, std::string run_dir,
-                     std::string items_name, int64_t resumed_after, int64_t last_step)
+                     std::string items_name, int64_t resumed_after, int64_t last_step, std::string facts)
     : services_(services),
       plugins_(plugins),
       run_dir_(std::move(run_dir)),
       items_name_(std::move(items_name)),
+      facts_(std::move(facts)),
       resumed_after_(resumed_after),
       every_(services.config.get<int64_t>("monitor.every")),
       last_step_(last_step) {
@@ -88,6 +90,7 @@ void RunOutput::begin() {
   monitors_.emplace(services_, plugins_, run_dir_, resumed_after_);
   count_.emplace(run_dir_, resumed_after_);
   write_config();
+  if (!facts_.empty()) note_start(run_dir_, facts_);
 }
 
 void RunOutput::write_config() const {

@@ -74,14 +74,15 @@ class RunOutput {
  public:
   // `items_name`: what is counted per second ("tokens"). `plugins` outlive the object.
   // `resumed_after`: the step of the checkpoint that the run was resumed from; 0: a new run.
+  // `facts`: of this start, for run.json (run_history.hpp); "": none.
   RunOutput(RankServices& services, const std::vector<Plugin>& plugins, std::string run_dir, std::string items_name,
-            int64_t resumed_after, int64_t last_step);
+            int64_t resumed_after, int64_t last_step, std::string facts = "");
   ~RunOutput();
   RunOutput(const RunOutput&) = delete;
   RunOutput& operator=(const RunOutput&) = delete;
 
   // Called before the first step or evaluation, but not if a resumed run has none left: its files stay as they are. Lets
-  // the monitors open what they write to, and writes config.json. Error: a file can't be written.
+  // the monitors open what they write to, and writes config.json and run.json. Error: a file can't be written.
   void begin();
   void step_begin(int64_t step);
   void step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts);
@@ -129,6 +130,7 @@ class RunOutput {
   const std::vector<Plugin>& plugins_;
   const std::string run_dir_;
   const std::string items_name_;
+  const std::string facts_;
   const int64_t resumed_after_;
   std::optional<Monitors> monitors_;  // on rank 0, after begin()
   std::optional<StepCount> count_;    // the same

@@ -46,10 +46,11 @@ struct RunPlan {
     Plugin plugin;
   };
   std::vector<Optimizer> optimizers;
-  int ranks_per_node = 0;                     // 0 = all on one node
-  int threads_per_rank = 1;                   // of the libraries that plugins compute with
-  std::string instruction_set;                // "AuthenticAMD AVX-512": other instructions may give other bits
-  std::filesystem::path run_dir;              // absolute, exists, writable; empty if the run writes nothing
+  int ranks_per_node = 0;         // 0 = all on one node
+  int threads_per_rank = 1;       // of the libraries that plugins compute with
+  std::string instruction_set;    // "AuthenticAMD AVX-512": other instructions may give other bits
+  std::string facts;              // of a training: a JSON object for run.json (engine/record/run_history.hpp)
+  std::filesystem::path run_dir;  // absolute, exists, writable; empty if the run writes nothing
   std::vector<std::filesystem::path> resume;  // checkpoints to resume from, the newest first; empty: a new run
   std::map<std::string, ConvertedFile>
       converted;  // files of train.init_from that another program wrote, by their paths

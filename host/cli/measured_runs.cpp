@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/measured_runs.hpp"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <thread>
+
+#include "base/durable.hpp"
+#include "base/text.hpp"
+#include "cli/commands.hpp"
+#include "ddh/sdk/files/input_file.hpp"
+#include "ddh/sdk/plugin.hpp"
+#include "draw/text.hpp"
+#include "report/past_run.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+constexpr int64_t kProbeSteps = 4, kFewestSteps = 6, kMostSteps = 200;
+constexpr std::array<int, 3> kStopSignals = {SIGINT, SIGTERM, SIGHUP};
+
+// Handlers have no argument.
+volatile std::sig_atomic_t& last_signal() {
+  static volatile std::sig_atomic_t signal = 0;
+  return signal;
+}
+
+void say(const std::string& text) { std::cerr << text << '\n' << std::flush; }
+
+// The last error, without the program's name.
+std::string last_sentence(const fs::path& file) {
+  std::string text = ddh::InputFile(file.string()).read(size_t{16} << 20);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  const size_t begin = text.rfind("ddhost: ");
+  return begin == std::string::npos ? plain_text(text, 400) : plain_text(text.substr(begin + 8), kShownSentence);
+}
+
+int opened(const fs::path& file) {
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+  if (fd < 0)
+    ddh::fail(DDH_PERMISSION_DENIED, "can't write '", file.string(), "': ", std::strerror(errno),
+              "; give another --out");
+  return fd;
+}
+
+// What a run prints.
+fs::path log_of(const fs::path& folder) { return folder.string() + ".txt"; }
+
+pid_t start(std::vector<std::string> words, const fs::path& output, const fs::path& errors) {
+  words.insert(words.begin(), "ddhost");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const int out = opened(output), err = errors == output ? ::dup(out) : opened(errors);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::dup2(out, STDOUT_FILENO);
+    ::dup2(err, STDERR_FILENO);
+    ::execv("/proc/self/exe", argv.data());
+    ::_exit(127);
+  }
+  ::close(out);
+  ::close(err);
+  if (pid < 0)
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "can't start a process: ", std::strerror(errno), "; close other programs");
+  return pid;
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  struct sigaction mine {};
+  mine.sa_handler = [](int signal) { last_signal() = signal; };
+  for (const int signal : kStopSignals) ::sigaction(signal, &mine, nullptr);
+}
+
+StopSignals::~StopSignals() {
+  for (const int signal : kStopSignals) ::signal(signal, SIG_DFL);
+}
+
+int StopSignals::seen() { return last_signal(); }
+
+ChildEnd run_child(const std::vector<std::string>& words, const fs::path& output, const fs::path& errors) {
+  const auto begin = std::chrono::steady_clock::now();
+  const pid_t pid = start(words, output, errors);
+  int status = 0;
+  bool is_told = false;
+  while (::waitpid(pid, &status, WNOHANG) != pid) {
+    // A terminal sends Ctrl-C to the run too, which takes a second signal at once for a copy.
+    if (StopSignals::seen() != 0 && !is_told) ::kill(pid, StopSignals::seen());
+    is_told = StopSignals::seen() != 0;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ChildEnd end;
+  end.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  end.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (end.code != 0) end.sentence = last_sentence(errors);
+  return end;
+}
+
+std::vector<std::string> words_of_options(const CommandLine& line) {
+  std::vector<std::string> words;
+  if (!line.config_file.empty()) words = {"--config", line.config_file.string()};
+  for (const Override& one : line.overrides)
+    if (one.source != "--model") words.push_back(one.key + "=" + one.text);
+  return words;
+}
+
+MeasuredRuns::MeasuredRuns(const CommandLine& line, const std::vector<ComparedCase>& cases)
+    : line_(line), args_(line.compare) {
+  for (const ComparedCase& one : cases) cases_.emplace_back().of = one;
+  for (const Override& one : line.overrides) {
+    if (one.key == "run.dir" || one.key == "run.name" || one.key == "train.save_final")
+      ddh::fail(DDH_INVALID_ARGUMENT, one.key, " can't be given for several runs; leave it out, or give --out");
+    if (one.key == "strategy.plugin")
+      ddh::fail(DDH_INVALID_ARGUMENT, "the strategies are those of --strategies; leave strategy.plugin out");
+    if (one.key == "train.steps") steps_given_ = one.text;
+  }
+}
+
+int MeasuredRuns::measure() {
+  require_settings();
+  settle_steps();
+  for (int64_t round = 0; round < args_.rounds && StopSignals::seen() == 0; ++round) {
+    if (round > 0 && elapsed() + round_s_ > args_.budget_s) {
+      say(ddh::str("the budget of ", duration(args_.budget_s), " ends after ",
+                   counted(static_cast<uint64_t>(round), "round")));
+      break;
+    }
+    run_round(round);
+  }
+  if (const int signal = StopSignals::seen(); signal != 0) {
+    print_sentence("interrupted; the same command goes on from here");
+    return 128 + signal;
+  }
+  return 0;
+}
+
+double MeasuredRuns::elapsed() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+}
+fs::path MeasuredRuns::folder_of(size_t at, int64_t round) const {
+  return args_.out / "rounds" / ddh::str("case-", at + 1, "-round-", round + 1);
+}
+
+// The runs in --out must be those of this command.
+void MeasuredRuns::require_settings() {
+  Json settings;
+  for (const Measured& one : cases_) settings["cases"].push_back({one.of.group(), one.of.name()});
+  settings["config"] = line_.config_file.string();
+  settings["options"] = Json::array();
+  for (const Override& one : line_.overrides) settings["options"].push_back(one.key + "=" + one.text);
+  settings["steps"] = args_.steps;
+  const fs::path file = args_.out / "compare.json";
+  std::error_code ec;
+  if (fs::exists(file, ec)) {
+    Json before = read_json(read_whole(file));
+    known_steps_ = before.value("chosen_steps", int64_t{0});
+    before.erase("chosen_steps");
+    if (before != settings)
+      ddh::fail(DDH_ALREADY_EXISTS, "'", args_.out.string(),
+                "' holds a comparison with other settings; give another --out, or remove it");
+  } else if (fs::exists(args_.out, ec) && !fs::is_empty(args_.out, ec) && !fs::exists(args_.out / "rounds", ec)) {
+    ddh::fail(DDH_ALREADY_EXISTS, "'", args_.out.string(), "' exists and holds no comparison; give another --out");
+  }
+  fs::create_directories(args_.out / "rounds", ec);
+  if (ec)
+    ddh::fail(DDH_PERMISSION_DENIED, "'", args_.out.string(), "' can't be made: ", ec.message(),
+              "; give another --out");
+  settings_ = settings;
+  if (!fs::exists(file, ec)) replace_durably(fs::absolute(file), settings_.dump(2) + "\n");
+}
+
+// The number of steps with which all rounds fit into the budget, found with a short run of each model.
+void MeasuredRuns::settle_steps() {
+  if (!steps_given_.empty()) {
+    steps_ = std::strtoll(steps_given_.c_str(), nullptr, 10);
+    if (steps_ <= warm_up(steps_))
+      ddh::fail(DDH_INVALID_ARGUMENT, "train.steps=", steps_given_,
+                " leaves no step after the warm-up; give 4 or more");
+    return;
+  }
+  steps_ = args_.steps > 0 ? args_.steps : known_steps_;
+  if (steps_ > 0) return;
+  double start_s = 0, step_s = 0;
+  for (size_t at = 0; at < cases_.size() && StopSignals::seen() == 0; ++at) {
+    if (at > 0 && cases_[at].of.group() == cases_[at - 1].of.group()) continue;
+    const fs::path folder = args_.out / "rounds" / ddh::str("probe-", at + 1);
+    std::error_code ec;
+    fs::remove_all(folder, ec);
+    const ChildEnd end = run_child(words_of(cases_[at].of, kProbeSteps, folder), log_of(folder), log_of(folder));
+    const size_t n = static_cast<size_t>(std::count_if(
+        cases_.begin(), cases_.end(), [&](const Measured& one) { return one.of.group() == cases_[at].of.group(); }));
+    if (end.code != 0) continue;
+    Measured probe;
+    add_round(probe, folder, 1);
+    const double step = probe.step_ms.front() / 1e3;
+    step_s += step * static_cast<double>(n);
+    start_s += std::max(0.0, end.seconds - step * kProbeSteps) * static_cast<double>(n);
+  }
+  const double of_round = args_.budget_s * 0.85 / static_cast<double>(args_.rounds) - start_s;
+  steps_ = step_s > 0 ? std::clamp(static_cast<int64_t>(of_round / step_s), kFewestSteps, kMostSteps) : kFewestSteps;
+  settings_["chosen_steps"] = steps_;
+  if (StopSignals::seen() == 0) replace_durably(fs::absolute(args_.out) / "compare.json", settings_.dump(2) + "\n");
+}
+
+// The first steps of a run touch memory for the first time, and fill caches.
+int64_t MeasuredRuns::warm_up(int64_t steps) { return std::clamp(steps / 5, int64_t{2}, int64_t{10}); }
+
+std::vector<std::string> MeasuredRuns::words_of(const ComparedCase& of, int64_t steps, const fs::path& folder) const {
+  std::vector<std::string> words = {"train"};
+  for (const char* word :
+       {"run.quiet=true", "run.sample_tokens=0", "run.report=false", "train.eval_every=0", "checkpoint.every=0"})
+    words.emplace_back(word);
+  const std::vector<std::string> options = words_of_options(line_);
+  words.insert(words.end(), options.begin(), options.end());
+  if (!of.model.empty()) words.insert(words.end(), {"--model", of.model});
+  if (!of.size.empty()) words.push_back("model.size=" + of.size);
+  words.insert(words.end(), of.options.begin(), of.options.end());
+  words.insert(words.end(), {"--strategy", of.strategy, ddh::str("train.steps=", steps), "monitor.every=1"});
+  words.push_back("run.dir=" + fs::absolute(folder).string());
+  return words;
+}
+
+// Every other round goes backwards, so that a machine that becomes slower is the same for all.
+void MeasuredRuns::run_round(int64_t round) {
+  const double begin = elapsed();
+  bool has_run = false;
+  for (size_t i = 0; i < cases_.size() && StopSignals::seen() == 0; ++i) {
+    const size_t at = round % 2 == 0 ? i : cases_.size() - 1 - i;
+    if (!cases_[at].problem.empty()) continue;
+    has_run = run_one(at, round) || has_run;
+  }
+  if (has_run) round_s_ = elapsed() - begin;
+}
+
+// Returns whether a run was started: it may be complete from an earlier command.
+bool MeasuredRuns::run_one(size_t at, int64_t round) {
+  Measured& one = cases_[at];
+  const fs::path folder = folder_of(at, round);
+  std::error_code ec;
+  const bool is_done = is_run_folder(folder) && read_past_run(folder, Rows::few).state() == "done";
+  if (!is_done) {
+    fs::remove_all(folder, ec);
+    const ChildEnd end = run_child(words_of(one.of, steps_, folder), log_of(folder), log_of(folder));
+    if (StopSignals::seen() != 0) return true;
+    if (end.code != 0) {
+      one.problem = end.sentence.empty() ? ddh::str("its run ended with exit code ", end.code) : end.sentence;
+      say(ddh::str(one_line(one.of.group()), " ", one_line(one.of.strategy), ": ", shown_text(one.problem)));
+      return true;
+    }
+  }
+  try {
+    add_round(one, folder, warm_up(steps_));
+    say(ddh::str("round ", round + 1, " of ", args_.rounds, ", ", one_line(one.of.group()),
+                 one.of.group().empty() ? "" : " ", one_line(one.of.strategy), ": ",
+                 short_number(one.items_per_s.back()), " ", one_line(one.items), "/s",
+                 is_done ? " (from an earlier command)" : ""));
+  } catch (const ddh::Error& error) {
+    one.problem = plain_text(error.what());
+  }
+  return !is_done;
+}
+
+void MeasuredRuns::write_tables(std::ostream& out) const {
+  const std::vector<ComparedGroup> groups = compared(cases_);
+  replace_durably(fs::absolute(args_.out) / "compare.md", comparison_markdown(groups));
+  replace_durably(fs::absolute(args_.out) / "compare.csv", comparison_csv(cases_));
+  replace_durably(fs::absolute(args_.out) / "compare.html", comparison_html(groups, cases_));
+  if (args_.json) {
+    out << comparison_json(cases_).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    return;
+  }
+  out << comparison_text(groups);
+  for (const char* name : {"compare.md", "compare.csv", "compare.html"}) out << (args_.out / name).string() << '\n';
+}
+
+}  // namespace ddhost

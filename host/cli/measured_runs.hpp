@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cli/measured_runs.hpp: trainings that are measured side by side, for `ddhost compare` and `ddhost tune`. Each run is a child
+// process, `ddhost train` with a folder of its own below --out. A run that is complete there is not repeated, so the same
+// command goes on where it was interrupted.
+#pragma once
+
+#include <chrono>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "base/json.hpp"
+#include "cli/command_line.hpp"
+#include "report/comparison.hpp"
+
+namespace ddhost {
+
+// While it lives, a signal that ends the program only ends the run that is going on.
+class StopSignals {
+ public:
+  StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+  ~StopSignals();
+  // The last signal; 0: none came.
+  [[nodiscard]] static int seen();
+};
+
+struct ChildEnd {
+  int code = 0;
+  std::string sentence;  // why it failed: the last that it printed
+  double seconds = 0;
+};
+
+// Starts this program with other words, and waits for its end. Its output goes to `output`, its errors to `errors`, which may
+// be the same file.
+ChildEnd run_child(const std::vector<std::string>& words, const std::filesystem::path& output,
+                   const std::filesystem::path& errors);
+
+class MeasuredRuns {
+ public:
+  // `line`: its flags and options are those of each run. Error: it has an option that several runs can't share.
+  MeasuredRuns(const CommandLine& line, const std::vector<ComparedCase>& cases);
+
+  // Runs the rounds, and tells each on stderr. Returns 0, or the exit code after a signal. Needs StopSignals.
+  int measure();
+  [[nodiscard]] const std::vector<Measured>& cases() const { return cases_; }
+  // Writes compare.md, compare.csv and compare.html into --out, and the tables, or JSON, to `out`.
+  void write_tables(std::ostream& out) const;
+
+ private:
+  [[nodiscard]] double elapsed() const;
+  [[nodiscard]] std::filesystem::path folder_of(size_t at, int64_t round) const;
+  void require_settings();
+  void settle_steps();
+  static int64_t warm_up(int64_t steps);
+  [[nodiscard]] std::vector<std::string> words_of(const ComparedCase& of, int64_t steps,
+                                                  const std::filesystem::path& folder) const;
+  void run_round(int64_t round);
+  bool run_one(size_t at, int64_t round);
+
+  const CommandLine& line_;
+  const CompareArgs& args_;
+  std::vector<Measured> cases_;
+  Json settings_;
+  std::string steps_given_;
+  int64_t steps_ = 0, known_steps_ = 0;
+  double round_s_ = 0;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+// The words of a training that has the options of `line`, but for --model.
+std::vector<std::string> words_of_options(const CommandLine& line);
+
+}  // namespace ddhost

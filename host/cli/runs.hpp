@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cli/runs.hpp: the actions of `ddhost runs`. All return the exit code.
+#pragma once
+
+#include <filesystem>
+#include <iosfwd>
+#include <string>
+
+#include "cli/report_args.hpp"
+
+namespace ddhost {
+
+int list_runs(const RunsArgs& args, std::ostream& out);
+int show_run(const RunsArgs& args, std::ostream& out);
+int tail_run(const RunsArgs& args, std::ostream& out);
+int plot_runs(const RunsArgs& args, std::ostream& out);
+int diff_runs(const RunsArgs& args, std::ostream& out);
+int remove_runs(const RunsArgs& args, std::ostream& out);
+
+// The folder of the run that a word names: a path, or a name below args.folder. Error: there is none.
+std::filesystem::path named_run(const RunsArgs& args, const std::string& word);
+
+}  // namespace ddhost
