@@ -171,7 +171,9 @@ constexpr const char* kMonitor = R"json({"properties": {
   "every": {"type": "integer", "default": 1, "minimum": 1, "x-unit": "steps",
     "description": "steps from one recorded row to the next"},
   "progress": {"type": "string", "enum": ["auto", "on", "off"], "default": "auto",
-    "description": "show the progress line; auto means only on a terminal"}
+    "description": "auto: a line that is redrawn on a terminal, else plain lines; on: always the first; off: none"},
+  "print_every": {"type": "number", "default": 10, "minimum": 0, "maximum": 1000000, "x-unit": "s",
+    "description": "seconds between plain lines of progress, of which each tenth of the steps has one too; 0: no such lines"}
 }})json";
 
 constexpr const char* kCheckpoint = R"json({"properties": {

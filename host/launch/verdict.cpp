@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
 
@@ -117,9 +118,10 @@ uint64_t make_run_id() {
   return (now << 16) ^ static_cast<uint64_t>(::getpid());
 }
 
-// A plugin's text may hold control characters, which would change the terminal.
+// A plugin's text may hold control characters, which would change the terminal. A rank's progress line, and the ^C that the
+// terminal has put there, are taken away.
 void print_sentence(const std::string& sentence) {
-  std::fprintf(stderr, "ddhost: %s\n", plain_text(sentence).c_str());
+  std::fprintf(stderr, "%sddhost: %s\n", can_redraw(STDERR_FILENO) ? "\r\033[K" : "", plain_text(sentence).c_str());
   std::fflush(stderr);
 }
 
