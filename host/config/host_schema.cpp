@@ -185,6 +185,8 @@ constexpr const char* kCheckpoint = R"json({"properties": {
     "description": "minutes from one checkpoint to the next; 0 means not by time"},
   "at_phase_end": {"type": "boolean", "default": true,
     "description": "also save after the last step of each phase, if checkpoints are on"},
+  "on_exit": {"type": "boolean", "default": true,
+    "description": "a run that a signal ends saves one after its step, also where checkpoints are off; false: only if on"},
   "async": {"type": "boolean", "default": true,
     "description": "write a copy while training continues; false: training waits until the checkpoint is on the disk"},
   "max_bytes_in_flight": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes",

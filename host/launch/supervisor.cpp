@@ -51,7 +51,7 @@ std::vector<SignalWatch::Signal> SignalWatch::take() const {
   std::vector<Signal> signals;
   signalfd_siginfo info;
   while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info))
-    signals.push_back({static_cast<int>(info.ssi_signo), static_cast<pid_t>(info.ssi_pid)});
+    signals.push_back({static_cast<int>(info.ssi_signo), static_cast<pid_t>(info.ssi_pid), info.ssi_code == SI_KERNEL});
   return signals;
 }
 
@@ -165,7 +165,7 @@ void Supervisor::stop(const SignalWatch::Signal& signal) {
   const bool from_child = signal.sender == loader_ || std::any_of(ranks_.begin(), ranks_.end(), sent_it);
   if (signal.number == SIGTERM && from_child && !is_first) return;  // the same signal, delayed
   const std::string loading = record_.loading();
-  note_stop(end_, signal.number, progress_, args_,
+  note_stop(end_, {signal.number, signal.from_terminal}, progress_, args_,
             !loading.empty()                      ? loading
             : loader_ == 0 || ranks_are_threads() ? "the ranks were being prepared"
                                                   : "the run was being prepared");

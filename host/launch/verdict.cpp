@@ -125,19 +125,21 @@ void print_sentence(const std::string& sentence) {
   std::fflush(stderr);
 }
 
-void note_stop(RunEnd& end, int signal, Progress& progress, const LaunchArgs& args, const std::string& before) {
+void note_stop(RunEnd& end, StopSignal signal, Progress& progress, const LaunchArgs& args, const std::string& before) {
   const auto now = std::chrono::steady_clock::now();
-  if (end.stop_signal != 0) {
-    end.killed_by_signal |= now - end.stopped_at >= args.echo;
+  if (end.stop_signal != 0) {  // a terminal sends each process one signal for a key, so that a second one is no copy
+    const bool is_second_key = signal.from_terminal && end.is_from_terminal;
+    end.killed_by_signal |= is_second_key || now - end.stopped_at >= args.echo;
     return;
   }
-  end.stop_signal = signal;
+  end.stop_signal = signal.number;
+  end.is_from_terminal = signal.from_terminal;
   end.stopped_at = now;
   end.has_begun = false;
   for (int rank = 0; rank < args.world_size; ++rank) end.has_begun |= progress.has_begun(rank);
   end.was_done = are_all(progress, args.world_size, &Progress::is_done);
   progress.request_stop();
-  const std::string come = ddh::str("signal ", signal, " (", ::strsignal(signal), ") has come");
+  const std::string come = ddh::str("signal ", signal.number, " (", ::strsignal(signal.number), ") has come");
   if (end.was_done)
     print_sentence(ddh::str(come, " after the last step: the run writes its results and ends; a second signal, or ",
                             "Ctrl-C, ends the ranks at once"));

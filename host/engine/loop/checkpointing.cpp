@@ -89,6 +89,7 @@ CheckpointSettings CheckpointSettings::from(const RunConfig& config) {
           !config.get<std::string>("checkpoint.best.metric").empty(),
           config.get<bool>("checkpoint.at_phase_end"),
           config.get<bool>("checkpoint.async"),
+          config.get<bool>("checkpoint.on_exit"),
           static_cast<uint64_t>(config.get<int64_t>("checkpoint.max_bytes_in_flight")),
           {config.get<int64_t>("checkpoint.keep_last"), config.get<int64_t>("checkpoint.keep_every")}};
 }
@@ -120,26 +121,27 @@ SaveSettings Checkpointing::save_settings() const {
   return {plan_.run_dir, settings_.in_background, settings_.most_bytes};
 }
 
-// Rank 0 checks it.
 void Checkpointing::require_room(const TrainOrder& order) const {
-  if (settings_.on()) together(*services_.comm, "room for checkpoints", [&] { require_free_bytes(order); });
+  if (!settings_.on()) return;
+  together(*services_.comm, "room for checkpoints", [&] {
+    if (services_.seat.rank != 0) return;
+    const auto there = static_cast<int64_t>(list_checkpoints(plan_.run_dir).size());
+    require_free_bytes(checkpoints_to_come(settings_, order, there));
+  });
 }
 
-void Checkpointing::require_free_bytes(const TrainOrder& order) const {
-  if (services_.seat.rank != 0) return;
-  const int64_t more =
-      checkpoints_to_come(settings_, order, static_cast<int64_t>(list_checkpoints(plan_.run_dir).size()));
+void Checkpointing::require_free_bytes(int64_t checkpoints) const {
   struct statvfs disk {};
   if (::statvfs(plan_.run_dir.c_str(), &disk) != 0) return;
   const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-  const double needed = static_cast<double>(more) * static_cast<double>(layout_.bytes());
+  const double needed = static_cast<double>(checkpoints) * static_cast<double>(layout_.bytes());
   if (needed <= free) return;
   const auto shown = [](double bytes) {  // "12.3 MiB"
     std::array<char, 32> text{};
     std::snprintf(text.data(), text.size(), "%.1f MiB", bytes / kMiB);
     return std::string(text.data());
   };
-  ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run need ", shown(needed), " (", more, " of ",
+  ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run need ", shown(needed), " (", checkpoints, " of ",
             shown(static_cast<double>(layout_.bytes())), " each), but '", plan_.run_dir.string(), "' has ", shown(free),
             " free; free some space, give another run.dir, or lower checkpoint.keep_last");
 }
@@ -266,7 +268,7 @@ bool Checkpointing::is_due(const Moment& moment, const TrainState& state) {
   saves_done_ = moment.requests.saves;
   if (moment.step.step == last_saved_) return false;
   if (asked) return true;
-  if (!settings_.on()) return false;
+  if (!settings_.on()) return settings_.on_exit && moment.ends && moment.requests.stop;
   if (state.best.state().best.step == moment.step.step) return true;
   if (moment.ends || (settings_.at_phase_end && order.ends_phase(moment.step))) return true;
   if (settings_.every > 0 && moment.step.step % settings_.every == 0) return true;
@@ -278,7 +280,10 @@ void Checkpointing::step_done(const Moment& moment, const TrainState& state) {
   if (save_ != nullptr && !moment.requests.saving && !save_->begin_shared_sums()) finish_save();
   if (is_due(moment, state)) {
     if (save_ != nullptr) finish_save();  // one at a time
-    begin_save(progress(state, moment.evaluation_pending));
+    if (!settings_.on() && moment.ends)
+      save_on_exit(progress(state, moment.evaluation_pending));
+    else
+      begin_save(progress(state, moment.evaluation_pending), save_settings());
   }
   if (save_ != nullptr && (moment.ends || !settings_.in_background)) finish_save();
   if (moment.ends) end_pruning();
@@ -286,7 +291,7 @@ void Checkpointing::step_done(const Moment& moment, const TrainState& state) {
 
 void Checkpointing::late_evaluation_done(const TrainState& state) {
   if (!settings_.on()) return;
-  begin_save(progress(state, /*evaluation_pending=*/false));
+  begin_save(progress(state, /*evaluation_pending=*/false), save_settings());
   finish_save();
   end_pruning();
 }
@@ -333,7 +338,26 @@ Manifest Checkpointing::manifest() const {
   return out;
 }
 
-void Checkpointing::begin_save(TrainProgress progress) {
+// No memory and no room were reserved for it. What stands in its way costs the checkpoint, but not the weights of
+// train.save_final.
+void Checkpointing::save_on_exit(TrainProgress progress) {
+  const int64_t step = progress.step, saved_before = last_saved_;
+  try {
+    together(*services_.comm, "room for a checkpoint", [&] {
+      if (services_.seat.rank == 0) require_free_bytes(1);
+    });
+    begin_save(std::move(progress), {plan_.run_dir, /*in_background=*/false, 0});
+    finish_save();
+  } catch (const ddh::Error& error) {
+    if (error.code() != DDH_RESOURCE_EXHAUSTED) throw;  // another rank may have ended
+    save_.reset();
+    last_saved_ = saved_before;
+    if (services_.seat.rank == 0)
+      services_.log->warn("the run was stopped, and no checkpoint of step {} was written: {}", step, error.what());
+  }
+}
+
+void Checkpointing::begin_save(TrainProgress progress, const SaveSettings& settings) {
   save_begun_ = std::chrono::steady_clock::now();
   end_pruning();
   replicas_.require_equal(progress.step);
@@ -341,7 +365,7 @@ void Checkpointing::begin_save(TrainProgress progress) {
   out.progress = std::move(progress);
   last_saved_ = out.progress.step;
   layout_ = CheckpointLayout(source_.model, services_.step->optimizers());
-  save_ = std::make_unique<CheckpointSave>(save_settings(), std::move(out), source_, layout_, *services_.comm,
+  save_ = std::make_unique<CheckpointSave>(settings, std::move(out), source_, layout_, *services_.comm,
                                            *services_.staging, copy_memory_);
   save_stall_ = std::chrono::steady_clock::now() - save_begun_;
 }

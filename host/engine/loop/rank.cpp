@@ -244,6 +244,7 @@ class Rank : RankSetup {
           say_nothing_left();
         else
           report();
+        say_how_to_go_on();
         return end_with_failure();
       case Work::kEvaluate:
         return print_evaluations(setup(), programs_to_evaluate(*model_desc_, train_programs_));
@@ -280,9 +281,16 @@ class Rank : RankSetup {
                           train_end_.last_step, plan_.run_dir.string());
   }
 
+  // Also in log.txt: a run whose terminal was closed has no other place for it.
+  void say_how_to_go_on() const {
+    if (is_first() && train_end_.stopped && checkpoints_->has_saved(train_end_.last_step))
+      services_.log->info("stopped after step {} of {}; this continues the run: {}", train_end_.last_step,
+                          order_->last_step(), resume_command(plan_.run_dir.string()));
+  }
+
   // The file of a stopped run would be in the way of the run that resumes it.
   bool leaves_weights_to_checkpoint() const {
-    if (!train_end_.stopped || !checkpoints_->saves_at_stop()) return false;
+    if (!train_end_.stopped || !checkpoints_->has_saved(train_end_.last_step)) return false;
     if (is_first())
       services_.log->info(
           "train.save_final is not written, because the run was stopped; its checkpoint has the weights");

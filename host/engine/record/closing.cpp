@@ -68,10 +68,9 @@ std::string closing_text(const RunClosing& run, size_t columns) {
   if (run.checkpoint_step > 0)
     out += "checkpoint: " + shown_path(ddh::str(run.run_dir, "/checkpoints/step-", run.checkpoint_step)) + "\n";
   if (!has_weights)
-    out += wrapped("weights: not kept, because neither checkpoints nor train.save_final were on\n", columns, 2);
-  out += "next:\n";
-  if (run.stopped && run.checkpoint_step > 0) out += "  " + resume_command(run.run_dir) + "\n";
-  if (!has_weights)
+    out += "weights: not kept; checkpoints and train.save_final are off\n";
+  if (has_weights || !run.stopped) out += "next:\n";
+  if (!has_weights && !run.stopped)
     out += "  " + command({"--config", config, "run.dir=", "checkpoint.every_minutes=10"}) + "\n";
   if (has_weights && run.can_evaluate)
     out += "  " + command({"eval", "--config", config, "--weights", weights}) + "\n";

@@ -25,7 +25,7 @@ struct RunClosing {
 // The lines, each of at most `columns` but for commands, which stay whole so that they can be copied.
 std::string closing_text(const RunClosing& run, size_t columns);
 
-// The command that continues the run of a folder.
+// The command that continues the run of a folder, as a line for a shell.
 std::string resume_command(const std::string& run_dir);
 
 }  // namespace ddhost
