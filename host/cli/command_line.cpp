@@ -58,7 +58,7 @@ constexpr std::array<Flag, 20> kFlags = {{
 }};
 
 [[noreturn]] void end_with_usage_error(const std::string& sentence) {
-  print_sentence(plain_text(sentence) + "; see `ddhost --help`");
+  print_sentence(plain_text(sentence) + (sentence.ends_with('?') ? "" : "; see `ddhost --help`"));
   throw CommandLineExit{2};
 }
 
@@ -68,10 +68,10 @@ constexpr const char* kFooter = R"(Commands:
   ddhost generate --weights FILE [...]    print samples of a trained model
   ddhost plan [flags] [key=value ...]     print the memory that a training takes
   ddhost list [strategies|models|...]     list the available plugins
-  ddhost inspect FILE.so                  describe a plugin: kind, needs, options
+  ddhost inspect FILE.so                  describe a plugin and its options
   ddhost inspect --markdown               print all options as a page
   ddhost explain KEY|PLUGIN               meaning, cost and example of an option
-  ddhost ckpt ACTION                      ls, show, verify, diff, prune or import
+  ddhost ckpt ACTION                      show, verify, prune ... checkpoints
   ddhost export CHECKPOINT FOLDER         write weights as safetensors files
   ddhost completion bash|zsh|fish         print a script that completes words
   ddhost help COMMAND                     print the flags of a command
@@ -429,7 +429,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     if (ckpt->parsed() && ckpt->get_subcommands().front()->get_name() == "diff" &&
         error.get_name() == "ArgumentMismatch")
       end_with_usage_error("ckpt diff compares two checkpoints; give two folders");
-    if (error.get_name() == "ExtrasError") end_with_unknown_flag(app, arguments, error.what());
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
+      end_with_unknown_flag(app, arguments, error.what());
     end_with_usage_error(error.what());
   } catch (const ddh::Error& error) {
     end_with_usage_error(error.what());

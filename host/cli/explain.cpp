@@ -4,12 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <ostream>
+#include <utility>
 
 #include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/known_options.hpp"
+#include "config/compat.hpp"
 #include "config/words.hpp"
 #include "ddh/sdk/plugin.hpp"
 
@@ -110,6 +113,26 @@ bool is_named(const KnownOption& known, const std::string& word) {
                                           [&](const Alias& alias) { return section + alias.name == word; });
 }
 
+// Whether a run without settings has the option.
+bool is_of_default(const KnownOption& known) {
+  const std::string section = known.key.substr(0, known.key.find('.'));
+  const auto defaults = default_options().find(section);
+  if (known.plugin.empty() || defaults == default_options().end()) return known.plugin.empty();
+  const std::string id = defaults->value("plugin", defaults->value("type", ""));
+  return known.plugin.ends_with(" '" + id + "'");
+}
+
+// Plugins of a kind often have an option of the same name, with their own default. One is shown.
+void print_option_of_all(std::ostream& out, const std::vector<KnownOption>& all, size_t columns) {
+  auto shown_one = std::find_if(all.begin(), all.end(), is_of_default);
+  if (shown_one == all.end()) shown_one = all.begin();
+  print_option(out, *shown_one, columns);
+  std::vector<std::string> others;
+  for (auto at = all.begin(); at != all.end(); ++at)
+    if (at != shown_one && !at->plugin.empty()) others.push_back(at->plugin);
+  if (!others.empty()) out << labelled("also of", joined(others) + "; `ddhost inspect NAME` shows theirs", columns);
+}
+
 }  // namespace
 
 int explain(const Registry& registry, const std::string& word, std::ostream& out) {
@@ -122,10 +145,10 @@ int explain(const Registry& registry, const std::string& word, std::ostream& out
   };
   for (const PluginFacts& plugin : plugins)
     if (plugin.id == word) separate(), print_plugin(out, plugin, columns);
-  std::string described;  // plugins of a kind often share an option
-  for (const KnownOption& known : options)
-    if (is_named(known, word) && std::exchange(described, known.option.description) != known.option.description)
-      separate(), print_option(out, known, columns);
+  std::vector<KnownOption> named;
+  std::copy_if(options.begin(), options.end(), std::back_inserter(named),
+               [&](const KnownOption& known) { return is_named(known, word); });
+  if (!named.empty()) separate(), print_option_of_all(out, named, columns);
   if (is_found) return 0;
 
   std::vector<std::string> names;

@@ -95,7 +95,8 @@ std::string words_text(const Option& option) {
     for (const auto& [word, value] : option.spellings.items())
       words += (words.empty() ? "" : ", ") + word + " for " +
                (value.is_string() ? value.get<std::string>() : shown(value));
-  return words.empty() ? "" : ". Other words: " + words + ".";
+  if (words.empty()) return "";
+  return (option.description.ends_with('.') ? " Other words: " : ". Other words: ") + words + ".";
 }
 
 bool print_options(std::ostream& out, const PluginFacts& plugin) {

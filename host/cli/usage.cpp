@@ -51,7 +51,7 @@ std::string unknown_flag(const std::string& word, const std::string& value, cons
 }
 
 std::string fitted_help(const std::string& help) {
-  constexpr size_t kWidth = 80, kLeast = 4;
+  constexpr size_t kWidth = 80, kLeast = 4, kMost = 50;
   std::istringstream lines(help);
   std::string out;
   for (std::string line; std::getline(lines, line);) {
@@ -59,7 +59,7 @@ std::string fitted_help(const std::string& help) {
     const size_t first = line.find_first_not_of(' ');
     const size_t gap = first == std::string::npos || first == 0 ? std::string::npos : line.find("  ", first);
     const size_t second = gap == std::string::npos ? std::string::npos : line.find_first_not_of(' ', gap);
-    out += wrapped(line, kWidth, second == std::string::npos || second > kWidth / 2 ? kLeast : second) + '\n';
+    out += wrapped(line, kWidth, second == std::string::npos || second > kMost ? kLeast : second) + '\n';
   }
   return out;
 }

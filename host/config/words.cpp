@@ -43,8 +43,10 @@ std::string looked_up(const Json& words, const std::string& word) {
 }
 
 std::string with_value(std::string text, const std::string& value) {
-  if (const size_t star = text.find('*'); star != std::string::npos)
-    text.replace(star, 1, value.empty() ? "VALUE" : plain_text(value, kShownValue));
+  if (const size_t star = text.find('*'); star != std::string::npos) {
+    const bool is_whole = star == 0 || text[star - 1] == '=' || text[star - 1] == ' ';
+    text.replace(star, 1, !value.empty() ? plain_text(value, kShownValue) : is_whole ? "VALUE" : "N");
+  }
   return text;
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -61,6 +62,20 @@ void set_aside(const fs::path& folder) {
   const fs::path aside = folder.parent_path() / ("damaged-" + folder.filename().string());
   fs::remove_all(aside, ec);
   fs::rename(folder, aside, ec);
+}
+
+// On the disk of a folder; infinity: not known.
+double free_bytes(const fs::path& folder) {
+  struct statvfs disk {};
+  if (::statvfs(folder.c_str(), &disk) != 0) return INFINITY;
+  return static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+}
+
+// "12.3 MiB"
+std::string mib_text(double bytes) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f MiB", bytes / kMiB);
+  return text.data();
 }
 
 // An entry of Manifest::host.
@@ -131,18 +146,11 @@ void Checkpointing::require_room(const TrainOrder& order) const {
 }
 
 void Checkpointing::require_free_bytes(int64_t checkpoints) const {
-  struct statvfs disk {};
-  if (::statvfs(plan_.run_dir.c_str(), &disk) != 0) return;
-  const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+  const double free = free_bytes(plan_.run_dir);
   const double needed = static_cast<double>(checkpoints) * static_cast<double>(layout_.bytes());
   if (needed <= free) return;
-  const auto shown = [](double bytes) {  // "12.3 MiB"
-    std::array<char, 32> text{};
-    std::snprintf(text.data(), text.size(), "%.1f MiB", bytes / kMiB);
-    return std::string(text.data());
-  };
-  ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run need ", shown(needed), " (", checkpoints, " of ",
-            shown(static_cast<double>(layout_.bytes())), " each), but '", plan_.run_dir.string(), "' has ", shown(free),
+  ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run need ", mib_text(needed), " (", checkpoints, " of ",
+            mib_text(static_cast<double>(layout_.bytes())), " each), but '", plan_.run_dir.string(), "' has ", mib_text(free),
             " free; free some space, give another run.dir, or lower checkpoint.keep_last");
 }
 
@@ -344,7 +352,12 @@ void Checkpointing::save_on_exit(TrainProgress progress) {
   const int64_t step = progress.step, saved_before = last_saved_;
   try {
     together(*services_.comm, "room for a checkpoint", [&] {
-      if (services_.seat.rank == 0) require_free_bytes(1);
+      const auto needed = static_cast<double>(layout_.bytes());
+      const double free = services_.seat.rank == 0 ? free_bytes(plan_.run_dir) : INFINITY;
+      if (needed > free)
+        ddh::fail(DDH_RESOURCE_EXHAUSTED, "it needs ", mib_text(needed), ", but '", plan_.run_dir.string(), "' has ",
+                  mib_text(free), " free; give a run.dir with more room, or checkpoint.every_minutes, with which the ",
+                  "room is looked for before the first step");
     });
     begin_save(std::move(progress), {plan_.run_dir, /*in_background=*/false, 0});
     finish_save();
