@@ -261,7 +261,8 @@ Lookups add_lookups(CLI::App& app, CommandLine& line) {
               app.add_subcommand("explain", "say what an option or a plugin means and costs"),
               app.add_subcommand("completion", "print a script that completes words in a shell")};
   out.list->add_option("kind", line.list_kind, "strategies, models, optimizers ...; all without it");
-  out.explain->add_option("key|plugin", line.explained, "train.recompute, zero3, ...")->required();
+  out.explain->add_option("key|plugin", line.explained, "a key, such as train.recompute, or the name of a plugin")
+      ->required();
   out.completion->add_option("shell", line.completion.shell, "bash, zsh or fish")->required();
   return out;
 }
@@ -429,8 +430,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     if (ckpt->parsed() && ckpt->get_subcommands().front()->get_name() == "diff" &&
         error.get_name() == "ArgumentMismatch")
       end_with_usage_error("ckpt diff compares two checkpoints; give two folders");
-    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
-      end_with_unknown_flag(app, arguments, error.what());
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) end_with_unknown_flag(app, arguments, error.what());
     end_with_usage_error(error.what());
   } catch (const ddh::Error& error) {
     end_with_usage_error(error.what());

@@ -59,7 +59,7 @@ struct CommandLine {
   std::string list_kind;                   // of list: "strategy"; "": all
   std::string explained;                   // of explain: a key or the name of a plugin
   CompletionArgs completion;
-  bool is_bare = false;                    // nothing was given
+  bool is_bare = false;  // nothing was given
   bool dry_run = false;
   bool fit = false;  // of train: makes a run fit into memory
   PlanArgs planning;

@@ -50,7 +50,8 @@ Words words_of(const Registry& registry, const CompletionArgs& args) {
     out.values["explain"].insert(plugin.id);
   }
   out.values["explain"].insert(out.keys.begin(), out.keys.end());
-  out.values["list"] = {"strategies", "models", "optimizers", "transports", "devices", "schedules", "monitors", "formats"};
+  out.values["list"] = {"strategies", "models",    "optimizers", "transports",
+                        "devices",    "schedules", "monitors",   "formats"};
   out.values["ckpt"] = {"ls", "show", "verify", "diff", "prune", "import"};
   out.values["completion"] = {"bash", "zsh", "fish"};
   for (const CommandWords& command : out.commands) out.values["help"].insert(command.name);
@@ -102,7 +103,8 @@ void print_bash(const Words& words, std::ostream& out) {
          "  elif [[ $cur == -* ]]; then\n"
          "    _ddhost_flags \"${COMP_WORDS[1]}\"\n"
          "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
-         "  elif [[ $before == '=' || $COMP_WORDBREAKS != *=* && $cur == *=* || $before == -* || -z $cur && -n $key ]]; then\n"
+         "  elif [[ $before == '=' || $COMP_WORDBREAKS != *=* && $cur == *=* || $before == -* || -z $cur && -n $key "
+         "]]; then\n"
          "    COMPREPLY=($(compgen -f -- \"$cur\"))\n"
          "  else\n"
          "    COMPREPLY=($(compgen -S = -W '"

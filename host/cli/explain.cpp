@@ -23,8 +23,8 @@ constexpr size_t kLabel = 15;
 
 // "  cost         ..."
 std::string labelled(const std::string& name, const std::string& text, size_t columns) {
-  return wrapped("  " + name + std::string(kLabel - 2 - std::min(name.size(), kLabel - 3), ' ') + plain_text(text), columns,
-                 kLabel) +
+  return wrapped("  " + name + std::string(kLabel - 2 - std::min(name.size(), kLabel - 3), ' ') + plain_text(text),
+                 columns, kLabel) +
          "\n";
 }
 
@@ -78,7 +78,8 @@ std::vector<std::string> other_names(const KnownOption& known) {
 
 void print_option(std::ostream& out, const KnownOption& known, size_t columns) {
   out << known.key << (known.plugin.empty() ? "" : " of " + plain_text(known.plugin, kShownValue)) << '\n'
-      << labelled("meaning", known.option.description, columns) << labelled("values", values_text(known.option), columns)
+      << labelled("meaning", known.option.description, columns)
+      << labelled("values", values_text(known.option), columns)
       << cost_text(cost_of("option", known.key), "`ddhost plan " + known.key + "=...`", columns);
   const std::vector<std::string> names = other_names(known);
   if (!names.empty()) out << labelled("other names", joined(names), columns);
@@ -102,8 +103,9 @@ void print_plugin(std::ostream& out, const PluginFacts& plugin, size_t columns) 
   for (const KnownOption& known : known_options({plugin}))
     if (!known.plugin.empty()) keys.push_back(known.key);
   out << labelled("options", keys.empty() ? "none" : joined(keys), columns);
-  out << labelled("example", plugin.kind == DDH_KIND_FORMAT ? "ddhost run.format=" + plugin.id + " --weights FILE eval"
-                                                            : "ddhost --" + kind + " " + plugin.id,
+  out << labelled("example",
+                  plugin.kind == DDH_KIND_FORMAT ? "ddhost run.format=" + plugin.id + " --weights FILE eval"
+                                                 : "ddhost --" + kind + " " + plugin.id,
                   columns);
 }
 
@@ -163,9 +165,10 @@ int explain(const Registry& registry, const std::string& word, std::ostream& out
     if (ours.empty()) ours = our_value(key, word);
   const std::string near = same_name.empty() ? nearest(word, names) : same_name;
   ddh::fail(DDH_NOT_FOUND, "there is no option and no plugin '", plain_text(word, kShownValue), "'",
-            !same_name.empty() || ours.empty() ? near.empty() ? "; `ddhost list` shows the plugins, `ddhost --dry-run` the options"
-                                                              : "; did you mean '" + near + "'?"
-                                               : "; here it is " + ours);
+            !same_name.empty() || ours.empty()
+                ? near.empty() ? "; `ddhost list` shows the plugins, `ddhost --dry-run` the options"
+                               : "; did you mean '" + near + "'?"
+                : "; here it is " + ours);
 }
 
 }  // namespace ddhost

@@ -93,8 +93,8 @@ std::string words_text(const Option& option) {
   std::string words;
   if (option.spellings.is_object())
     for (const auto& [word, value] : option.spellings.items())
-      words += (words.empty() ? "" : ", ") + word + " for " +
-               (value.is_string() ? value.get<std::string>() : shown(value));
+      words +=
+          (words.empty() ? "" : ", ") + word + " for " + (value.is_string() ? value.get<std::string>() : shown(value));
   if (words.empty()) return "";
   return (option.description.ends_with('.') ? " Other words: " : ". Other words: ") + words + ".";
 }
@@ -112,7 +112,8 @@ bool print_options(std::ostream& out, const PluginFacts& plugin) {
       if (!option.unit.empty()) range += (range.empty() ? "" : " ") + plain_text(option.unit, kShownValue);
       const bool has_default = !option.preset.is_null() || option.takes("null");
       rows.push_back({plain_text(section + "." + option.name, kShownValue), option.type_text(),
-                      has_default ? shown(option.preset) : "(must be given)", range, plain_text(option.description + words_text(option))});
+                      has_default ? shown(option.preset) : "(must be given)", range,
+                      plain_text(option.description + words_text(option))});
     }
     for (const Alias& alias : schema.aliases) rows.push_back(alias_row(section, alias, *schema.find(alias.key)));
     print_table(out, rows);

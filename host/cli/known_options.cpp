@@ -35,8 +35,9 @@ std::vector<PluginFacts> known_plugins(const Registry& registry) {
   }
   const auto key = [](const PluginFacts& plugin) { return std::pair(plugin.kind, plugin.id); };
   std::stable_sort(plugins.begin(), plugins.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
-  plugins.erase(std::unique(plugins.begin(), plugins.end(), [&](const auto& a, const auto& b) { return key(a) == key(b); }),
-                plugins.end());
+  plugins.erase(
+      std::unique(plugins.begin(), plugins.end(), [&](const auto& a, const auto& b) { return key(a) == key(b); }),
+      plugins.end());
   return plugins;
 }
 

@@ -38,8 +38,7 @@ std::string unknown_flag(const std::string& word, const std::string& value, cons
   const std::string flag = word.substr(0, equals);
   const std::string given = equals == std::string::npos ? value : word.substr(equals + 1);
   const std::string name = flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
-  const std::string shown =
-      "there is no flag '" + plain_text(flag, kShownValue) + "' of `ddhost " + command.name + "`";
+  const std::string shown = "there is no flag '" + plain_text(flag, kShownValue) + "' of `ddhost " + command.name + "`";
   const std::string near = nearest(flag, command.flags), ours = our_option(name, given);
   if (!near.empty() && edit_distance(flag, near) <= 2) return shown + "; did you mean '" + near + "'?";
   if (!ours.empty()) return shown + "; here it is " + ours;

@@ -14,7 +14,7 @@ namespace ddhost {
 
 // The end of a run, as the launcher observed it.
 struct RunEnd {
-  int stop_signal = 0;  // the first SIGINT, SIGTERM or SIGHUP; 0: none
+  int stop_signal = 0;            // the first SIGINT, SIGTERM or SIGHUP; 0: none
   bool is_from_terminal = false;  // that signal
   std::chrono::steady_clock::time_point stopped_at;
   bool has_begun = true;           // when it came; otherwise there was nothing to finish

@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 namespace {
 
 Words run_words(const std::string& dir, const Words& more) {
-  return joined({"--model", toy_model(), "--nproc", "2", "--strategy", "zero2", "run.sample_tokens=0", "run.dir=" + dir},
-                more);
+  return joined(
+      {"--model", toy_model(), "--nproc", "2", "--strategy", "zero2", "run.sample_tokens=0", "run.dir=" + dir}, more);
 }
 
 size_t rows_in(const std::string& dir) {
@@ -111,26 +111,33 @@ TEST_CASE("a second Ctrl-C within a second of the first ends the ranks at once",
   }
   std::string words;
   for (const std::string& word : run_words(dir, {"train.steps=1000000", "--comm", "shm"})) words += ", '" + word + "'";
-  std::ofstream(folder.file("keys.py")) << "import os, pty, time\n"
-                                           "pid, fd = pty.fork()\n"
-                                           "if pid == 0:\n"
-                                           "  os.execv('" + ddhost_program() + "', ['ddhost'" + words + "])\n"
-                                           "rows = '" + dir + "/metrics.jsonl'\n"
-                                           "while not os.path.exists(rows) or os.path.getsize(rows) < 4000: time.sleep(0.01)\n"
-                                           "os.kill(pid, 19)\n"  // so that both keys arrive while it can't end
-                                           "os.write(fd, b'\\x03')\n"
-                                           "time.sleep(0.1)\n"
-                                           "os.kill(pid, 18)\n"
-                                           "os.write(fd, b'\\x03')\n"
-                                           "said = b''\n"
-                                           "try:\n"
-                                           "  while True:\n"
-                                           "    more = os.read(fd, 65536)\n"
-                                           "    if not more: break\n"
-                                           "    said += more\n"
-                                           "except OSError: pass\n"
-                                           "open('" + folder.file("said") + "', 'wb').write(said)\n"
-                                           "os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n";
+  std::ofstream(folder.file("keys.py"))
+      << "import os, pty, time\n"
+         "pid, fd = pty.fork()\n"
+         "if pid == 0:\n"
+         "  os.execv('" +
+             ddhost_program() + "', ['ddhost'" + words +
+             "])\n"
+             "rows = '" +
+             dir +
+             "/metrics.jsonl'\n"
+             "while not os.path.exists(rows) or os.path.getsize(rows) < 4000: time.sleep(0.01)\n"
+             "os.kill(pid, 19)\n"  // so that both keys arrive while it can't end
+             "os.write(fd, b'\\x03')\n"
+             "time.sleep(0.1)\n"
+             "os.kill(pid, 18)\n"
+             "os.write(fd, b'\\x03')\n"
+             "said = b''\n"
+             "try:\n"
+             "  while True:\n"
+             "    more = os.read(fd, 65536)\n"
+             "    if not more: break\n"
+             "    said += more\n"
+             "except OSError: pass\n"
+             "open('" +
+             folder.file("said") +
+             "', 'wb').write(said)\n"
+             "os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n";
   const int status = std::system(("TERM=xterm python3 " + folder.file("keys.py")).c_str());
   INFO(read_text(folder.file("said")));
   CHECK(WEXITSTATUS(status) == 130);

@@ -31,7 +31,8 @@ void check_width(const std::string& text, size_t columns) {
 }  // namespace
 
 TEST_CASE("unknown flags, commands and values get the nearest one, or ours for a word of another program", "[hints]") {
-  CHECK_THAT(mistake({"--stratgy", "zero1"}), Contains("no flag '--stratgy'") && Contains("did you mean '--strategy'?"));
+  CHECK_THAT(mistake({"--stratgy", "zero1"}),
+             Contains("no flag '--stratgy'") && Contains("did you mean '--strategy'?"));
   CHECK_THAT(mistake({"--epochs", "3"}), Contains("here it is train.epochs=3"));
   CHECK_THAT(mistake({"--learning-rate=0.1"}), Contains("here it is optimizer.lr=0.1"));
   CHECK_THAT(mistake({"--train.steps", "5"}), Contains("no dashes: train.steps=5"));
@@ -47,7 +48,8 @@ TEST_CASE("unknown flags, commands and values get the nearest one, or ours for a
 }
 
 TEST_CASE("help fits into 80 columns, for each command", "[hints]") {
-  for (const char* command : {"", "train", "eval", "generate", "plan", "list", "inspect", "explain", "ckpt", "export"}) {
+  for (const char* command :
+       {"", "train", "eval", "generate", "plan", "list", "inspect", "explain", "ckpt", "export"}) {
     const Words words = *command == '\0' ? Words{"help"} : Words{"help", command};
     const Said said = call_ddhost(words);
     CHECK(said.code == 0);
@@ -69,8 +71,8 @@ TEST_CASE("explain says what an option and a plugin mean and cost, and what othe
   CHECK_THAT(option.out, Contains("meaning ") && Contains("bytes ") && Contains("time ") &&
                              Contains("gradient_checkpointing") && Contains("ddhost train.recompute=1"));
   const Said plugin = call_ddhost({"explain", "zero2"});
-  CHECK_THAT(plugin.out, Contains("strategy 'zero2'") && Contains("deepspeed_stage_2") && Contains("--strategy zero2") &&
-                             Contains("strategy.reduce_bucket_bytes"));
+  CHECK_THAT(plugin.out, Contains("strategy 'zero2'") && Contains("deepspeed_stage_2") &&
+                             Contains("--strategy zero2") && Contains("strategy.reduce_bucket_bytes"));
   CHECK_THAT(call_ddhost({"explain", "strategy.reduce_bucket_size"}).out, Contains("strategy.reduce_bucket_bytes"));
   check_width(option.out, 80);
   check_width(plugin.out, 80);
@@ -87,12 +89,13 @@ TEST_CASE("bash completes commands, flags, keys, values and plugins", "[hints]")
   const TempFolder folder;
   const Said script = call_ddhost({"completion", "bash"});
   REQUIRE(script.code == 0);
-  std::ofstream(folder.file("ddhost.bash")) << script.out
-                                            << "try() { COMP_WORDS=(\"$@\"); COMP_CWORD=$(($#-1)); COMPREPLY=(); _ddhost; "
-                                               "echo \"<${COMPREPLY[*]}>\"; }\n"
-                                               "try ddhost pla\ntry ddhost --strat\ntry ddhost --strategy zero3_\n"
-                                               "try ddhost train.recom\ntry ddhost precision.compute = b\n"
-                                               "try ddhost list sched\ntry ddhost plan --all\ntry ddhost explain train.recom\n";
+  std::ofstream(folder.file("ddhost.bash"))
+      << script.out
+      << "try() { COMP_WORDS=(\"$@\"); COMP_CWORD=$(($#-1)); COMPREPLY=(); _ddhost; "
+         "echo \"<${COMPREPLY[*]}>\"; }\n"
+         "try ddhost pla\ntry ddhost --strat\ntry ddhost --strategy zero3_\n"
+         "try ddhost train.recom\ntry ddhost precision.compute = b\n"
+         "try ddhost list sched\ntry ddhost plan --all\ntry ddhost explain train.recom\n";
   REQUIRE(std::system(("bash " + folder.file("ddhost.bash") + " > " + folder.file("out")).c_str()) == 0);
   CHECK(read_text(folder.file("out")) ==
         "<plan>\n<--strategy>\n<zero3_offload>\n<train.recompute=>\n<bf16>\n<schedules>\n<--all-strategies>\n"

@@ -92,8 +92,8 @@ TEST_CASE("a run of 300 steps into a file gives a readable log", "[progress]") {
   for (const char* word : {"step 300/300", "epoch ", "loss ", "samples/s", " ms", "left ", "memory ", "no checkpoint"})
     CHECK_THAT(lines.back(), Contains(word));
   for (const char c : said.err) CHECK((c == '\n' || static_cast<unsigned char>(c) >= 0x20));
-  CHECK_THAT(said.out, Contains("trained to step 300 of 300") && Contains("samples/s of all ranks") && Contains("weights: ") &&
-                           Contains("next:"));
+  CHECK_THAT(said.out, Contains("trained to step 300 of 300") && Contains("samples/s of all ranks") &&
+                           Contains("weights: ") && Contains("next:"));
 }
 
 TEST_CASE("print_every=0, progress=off and quiet print no progress", "[progress]") {
@@ -157,7 +157,8 @@ TEST_CASE("eight ranks share columns for the least, the median and the most", "[
       call_ddhost(run_words(folder, {"--nproc", "8", "--comm", "loop", "train.steps=3", "data.micro_batch=2"}));
   INFO(said.out << said.err);
   REQUIRE(said.code == 0);
-  CHECK_THAT(said.out, Contains("peak, least      median        most") && Contains("\n  median ") && !Contains("rank 7"));
+  CHECK_THAT(said.out,
+             Contains("peak, least      median        most") && Contains("\n  median ") && !Contains("rank 7"));
   for (const std::string& line : lines_of(said.out))
     if (!has_path(line)) CHECK(line.size() <= 80);
 }

@@ -150,8 +150,8 @@ void Checkpointing::require_free_bytes(int64_t checkpoints) const {
   const double needed = static_cast<double>(checkpoints) * static_cast<double>(layout_.bytes());
   if (needed <= free) return;
   ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run need ", mib_text(needed), " (", checkpoints, " of ",
-            mib_text(static_cast<double>(layout_.bytes())), " each), but '", plan_.run_dir.string(), "' has ", mib_text(free),
-            " free; free some space, give another run.dir, or lower checkpoint.keep_last");
+            mib_text(static_cast<double>(layout_.bytes())), " each), but '", plan_.run_dir.string(), "' has ",
+            mib_text(free), " free; free some space, give another run.dir, or lower checkpoint.keep_last");
 }
 
 void Checkpointing::load(const TrainOrder& order) {

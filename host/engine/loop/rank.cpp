@@ -421,7 +421,7 @@ class Rank : RankSetup {
   std::unique_ptr<OpRunner> runner_;
   std::unique_ptr<RunOutput> output_;
   TrainEnd train_end_{};
-  std::string weights_;  // the file that was written; empty: none
+  std::string weights_;                                       // the file that was written; empty: none
   std::string save_failure_, plan_failure_, stdout_failure_;  // sentences with which the run ends; empty: none
 };
 

@@ -18,8 +18,7 @@ namespace {
 
 // As a word of a shell.
 std::string quoted(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=:,+@%-";
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=:,+@%-";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
   std::string out = "'";
   for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -40,9 +39,7 @@ std::string command(const std::vector<std::string>& words) {
   return out;
 }
 
-std::string time_text(double seconds) {
-  return seconds < 60 ? number_as("%.1f s", seconds) : duration_text(seconds);
-}
+std::string time_text(double seconds) { return seconds < 60 ? number_as("%.1f s", seconds) : duration_text(seconds); }
 
 std::string speed_text(const RunClosing& run) {
   const RunOutput::Totals& totals = run.totals;
@@ -67,13 +64,11 @@ std::string closing_text(const RunClosing& run, size_t columns) {
   if (!run.weights.empty()) out += "weights: " + weights + "\n";
   if (run.checkpoint_step > 0)
     out += "checkpoint: " + shown_path(ddh::str(run.run_dir, "/checkpoints/step-", run.checkpoint_step)) + "\n";
-  if (!has_weights)
-    out += "weights: not kept; checkpoints and train.save_final are off\n";
+  if (!has_weights) out += "weights: not kept; checkpoints and train.save_final are off\n";
   if (has_weights || !run.stopped) out += "next:\n";
   if (!has_weights && !run.stopped)
     out += "  " + command({"--config", config, "run.dir=", "checkpoint.every_minutes=10"}) + "\n";
-  if (has_weights && run.can_evaluate)
-    out += "  " + command({"eval", "--config", config, "--weights", weights}) + "\n";
+  if (has_weights && run.can_evaluate) out += "  " + command({"eval", "--config", config, "--weights", weights}) + "\n";
   if (has_weights && run.can_generate)
     out += "  " + command({"generate", "--config", config, "--weights", weights}) + "\n";
   if (run.checkpoint_step > 0)

@@ -16,9 +16,9 @@ struct RunClosing {
   int64_t last_step = 0;   // done
   int64_t step_count = 0;  // of the whole run
   std::string run_dir;
-  std::string weights;            // the file of the final weights; "": none was written
-  int64_t checkpoint_step = 0;    // of the newest checkpoint in run_dir; 0: none
-  bool stopped = false;           // before its last step
+  std::string weights;          // the file of the final weights; "": none was written
+  int64_t checkpoint_step = 0;  // of the newest checkpoint in run_dir; 0: none
+  bool stopped = false;         // before its last step
   bool can_evaluate = false, can_generate = false;
 };
 

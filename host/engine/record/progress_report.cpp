@@ -30,8 +30,9 @@ ProgressReport::ProgressReport(const RunConfig& config, std::shared_ptr<Terminal
 
 // The tenth part of the run in which a step ends.
 int64_t ProgressReport::tenth(int64_t step) const {
-  return last_step_ <= begun_ ? 10 : static_cast<int64_t>(10 * static_cast<double>(step - begun_) /
-                                                          static_cast<double>(last_step_ - begun_));
+  return last_step_ <= begun_
+             ? 10
+             : static_cast<int64_t>(10 * static_cast<double>(step - begun_) / static_cast<double>(last_step_ - begun_));
 }
 
 bool ProgressReport::is_due(int64_t step, Clock::time_point now) const {

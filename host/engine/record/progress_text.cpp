@@ -25,7 +25,9 @@ std::string short_count(double value) {
 
 std::string short_bytes(uint64_t bytes) {
   const auto value = static_cast<double>(bytes);
-  return value < 1e6 ? number_as("%.0fKB", value / 1e3) : value < 1e9 ? number_as("%.0fMB", value / 1e6) : number_as("%.1fGB", value / 1e9);
+  return value < 1e6   ? number_as("%.0fKB", value / 1e3)
+         : value < 1e9 ? number_as("%.0fMB", value / 1e6)
+                       : number_as("%.1fGB", value / 1e9);
 }
 
 std::string step_text(const ProgressFacts& facts, Detail detail) {
@@ -41,8 +43,8 @@ std::string epoch_text(const EpochPlace& place, Detail detail) {
 
 std::string speed_text(const ProgressFacts& facts, Detail detail) {
   const bool is_long = detail <= Detail::kWords;
-  const std::string count = is_long && facts.items_per_s >= 100 ? number_as("%.0f", facts.items_per_s)
-                                                                : short_count(facts.items_per_s);
+  const std::string count =
+      is_long && facts.items_per_s >= 100 ? number_as("%.0f", facts.items_per_s) : short_count(facts.items_per_s);
   const std::string unit = detail == Detail::kShortest ? "" : ddh::str(" ", plain_text(facts.items_name, kShownValue));
   return count + unit + "/s";
 }
@@ -128,8 +130,8 @@ std::string progress_text(const ProgressFacts& facts, size_t columns) {
   }
   std::vector<Part> parts = parts_of(facts, Detail::kShortest);
   while (parts.size() > 1 && columns_of(joined(parts, Detail::kShortest)) > columns)
-    parts.erase(std::max_element(parts.begin(), parts.end(),
-                                 [](const Part& a, const Part& b) { return a.rank < b.rank; }));
+    parts.erase(
+        std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.rank < b.rank; }));
   return cut_to_columns(joined(parts, Detail::kShortest), columns);
 }
 

@@ -145,7 +145,8 @@ std::string Summary::memory_text(size_t columns) const {
   for (size_t tag = 0; tag < kTagCount; ++tag) {
     std::vector<std::string> row = {kTagNames[tag]};
     if (is_many(ranks_.size())) {
-      row.push_back(spread_of(ranks_, [tag](const RankSummary& r) { return r.memory[tag].now_bytes; }, bytes_text)[2]);
+      row.push_back(spread_of(
+          ranks_, [tag](const RankSummary& r) { return r.memory[tag].now_bytes; }, bytes_text)[2]);
       const auto peak = [tag](const RankSummary& r) { return r.memory[tag].peak_bytes; };
       for (std::string& cell : spread_of(ranks_, peak, bytes_text)) row.push_back(std::move(cell));
     } else {
@@ -155,9 +156,10 @@ std::string Summary::memory_text(size_t columns) const {
     row.push_back(bytes_text(unique_bytes(tag)));
     table.add(std::move(row));
   }
-  return wrapped(is_many(ranks_.size()) ? "memory of the ranks, addressable (unique: shared pages counted once per machine)\n"
-                                        : "memory (now / peak by rank, addressable; unique: shared pages counted once per "
-                                          "machine)\n",
+  return wrapped(is_many(ranks_.size())
+                     ? "memory of the ranks, addressable (unique: shared pages counted once per machine)\n"
+                     : "memory (now / peak by rank, addressable; unique: shared pages counted once per "
+                       "machine)\n",
                  columns, 2) +
          table.text(columns);
 }
@@ -177,7 +179,8 @@ std::string Summary::process_text(size_t columns) const {
     uint64_t all = 0;
     for (const Split& split : all_splits) all += split.*part;
     if (is_many(ranks_.size()))
-      for (std::string& cell : spread_of(all_splits, [part](const Split& s) { return s.*part; }, bytes_text))
+      for (std::string& cell : spread_of(
+               all_splits, [part](const Split& s) { return s.*part; }, bytes_text))
         row.push_back(std::move(cell));
     else
       for (const Split& split : all_splits) row.push_back(bytes_text(split.*part));
@@ -190,8 +193,10 @@ std::string Summary::process_text(size_t columns) const {
   add("PSS", &Split::pss);
   return wrapped("memory of the processes now (PSS: a page that n processes share counts as 1/n)\n", columns, 2) +
          table.text(columns) +
-         wrapped("  files: the program, libraries, and mapped data; rest: what plugins allocate themselves, caches, stacks\n",
-                 columns, 2);
+         wrapped(
+             "  files: the program, libraries, and mapped data; rest: what plugins allocate themselves, caches, "
+             "stacks\n",
+             columns, 2);
 }
 
 std::string Summary::time_text(size_t columns) const {
@@ -209,8 +214,8 @@ std::string Summary::time_text(size_t columns) const {
   else
     for (size_t r = 0; r < ranks_.size(); ++r) rows.push_back({ddh::str("rank ", r)});
   for (size_t kind = 0; kind < kSpanKinds; ++kind) {
-    const std::array<std::string, 3> spread =
-        spread_of(ranks_, [&](const RankSummary& rank) { return share(rank, kind); }, percent_text);
+    const std::array<std::string, 3> spread = spread_of(
+        ranks_, [&](const RankSummary& rank) { return share(rank, kind); }, percent_text);
     for (size_t r = 0; r < rows.size(); ++r)
       rows[r].push_back(is_many(ranks_.size()) ? spread[r] : percent_text(share(ranks_[r], kind)));
   }

@@ -55,8 +55,9 @@ TEST_CASE("each hint for an option names one of the host, a flag, or an option o
 
 TEST_CASE("an unknown key that another program has gets ours, a mistyped one the nearest", "[words]") {
   const auto said = [](const char* key, const char* value) {
-    return sentence_of(
-        [&] { static_cast<void>(values_given(UserConfig::read("", {{key, value, "the command line"}}), host_sections(), true)); });
+    return sentence_of([&] {
+      static_cast<void>(values_given(UserConfig::read("", {{key, value, "the command line"}}), host_sections(), true));
+    });
   };
   CHECK_THAT(said("train.batch_size", "4"), Contains("here it is data.micro_batch=4"));
   CHECK_THAT(said("gradient_checkpointing", "true"), Contains("here it is train.recompute=1"));
@@ -66,8 +67,9 @@ TEST_CASE("an unknown key that another program has gets ours, a mistyped one the
 }
 
 TEST_CASE("a table whose words are no texts is refused by name", "[words]") {
-  for (const char* text : {R"({"words": {"options": {"epochs": 3}}})", R"({"words": {"values": {"strategy.plugin": "zero2"}}})",
-                           R"({"words": []})", R"({"costs": {"option": {"train.steps": "much"}}})"})
+  for (const char* text :
+       {R"({"words": {"options": {"epochs": 3}}})", R"({"words": {"values": {"strategy.plugin": "zero2"}}})",
+        R"({"words": []})", R"({"costs": {"option": {"train.steps": "much"}}})"})
     CHECK_THAT(sentence_of([&] { static_cast<void>(read_compat_table("mine.json", text)); }),
                Contains("mine.json") && Contains("fix the table"));
 }

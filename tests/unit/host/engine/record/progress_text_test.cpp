@@ -43,9 +43,9 @@ TEST_CASE("at every width from 1 to 250 columns the progress fits into one line"
   }
 }
 
-TEST_CASE("79 columns show step, epoch, loss, speed, ms, time left, memory and the age of the checkpoint", "[progress]") {
-  CHECK(progress_text(facts(), 79) ==
-        "120/300 ep 2/5 40% loss 2.3457 12.3k tokens/s 12.3ms -1m02s 1.2GB ckpt 3m05s");
+TEST_CASE("79 columns show step, epoch, loss, speed, ms, time left, memory and the age of the checkpoint",
+          "[progress]") {
+  CHECK(progress_text(facts(), 79) == "120/300 ep 2/5 40% loss 2.3457 12.3k tokens/s 12.3ms -1m02s 1.2GB ckpt 3m05s");
 }
 
 TEST_CASE("40 columns show step, loss and the time left, and a wide line shows all", "[progress]") {
