@@ -28,7 +28,7 @@ bool is_safe(const std::string& word) {
 }
 
 Words words_of(const Registry& registry, const CompletionArgs& args) {
-  const std::vector<PluginFacts> plugins = known_plugins(registry);
+  const std::vector<PluginFacts> plugins = known_plugins(registry, registry.all_files());
   Words out;
   out.commands = args.commands;
   for (const KnownOption& known : known_options(plugins)) {

@@ -135,40 +135,64 @@ void print_option_of_all(std::ostream& out, const std::vector<KnownOption>& all,
   if (!others.empty()) out << labelled("also of", joined(others) + "; `ddhost inspect NAME` shows theirs", columns);
 }
 
-}  // namespace
-
-int explain(const Registry& registry, const std::string& word, std::ostream& out) {
+// Prints all that has this name among these plugins and options; returns whether there is any.
+bool print_named(std::ostream& out, const std::string& word, const std::vector<PluginFacts>& plugins,
+                 const std::vector<KnownOption>& options) {
   const size_t columns = terminal_columns(STDOUT_FILENO);
-  const std::vector<PluginFacts> plugins = known_plugins(registry);
-  const std::vector<KnownOption> options = known_options(plugins);
   bool is_found = false;
   const auto separate = [&] {
     if (std::exchange(is_found, true)) out << '\n';
   };
-  for (const PluginFacts& plugin : plugins)
-    if (plugin.id == word) separate(), print_plugin(out, plugin, columns);
+  for (const PluginFacts& plugin : plugins) {
+    if (plugin.id != word) continue;
+    separate();
+    print_plugin(out, plugin, columns);
+  }
   std::vector<KnownOption> named;
   std::copy_if(options.begin(), options.end(), std::back_inserter(named),
                [&](const KnownOption& known) { return is_named(known, word); });
-  if (!named.empty()) separate(), print_option_of_all(out, named, columns);
-  if (is_found) return 0;
+  if (named.empty()) return is_found;
+  separate();
+  print_option_of_all(out, named, columns);
+  return true;
+}
 
+// Those that can have the name, as their notes say: loading all of them takes seconds.
+std::vector<std::filesystem::path> files_for(const Registry& registry, const std::string& word) {
+  const size_t dot = word.find('.');
+  if (dot != std::string::npos) return registry.files_of(kind_named(word.substr(0, dot)));
+  std::vector<std::filesystem::path> files;
+  for (const char* kind : {"strategy", "model", "optimizer", "comm", "device", "schedule", "monitor", "format"})
+    for (std::filesystem::path& file : registry.files_of(kind_named(kind), word)) files.push_back(std::move(file));
+  return files;
+}
+
+[[noreturn]] void refuse(const std::string& word, const std::vector<PluginFacts>& plugins,
+                         const std::vector<KnownOption>& options) {
   std::vector<std::string> names;
   for (const PluginFacts& plugin : plugins) names.push_back(plugin.id);
-  std::string same_name;
+  std::string near;
   for (const KnownOption& known : options) {
     names.push_back(known.key);
-    if (known.option.name == word) same_name = known.key;
+    if (known.option.name == word && near.empty()) near = known.key;
   }
-  std::string ours = our_option(word, "");
+  std::string ours = near.empty() ? our_option(word, "") : "";
   for (const char* key : {"strategy.plugin", "optimizer.plugin", "model.plugin", "schedule.type"})
-    if (ours.empty()) ours = our_value(key, word);
-  const std::string near = same_name.empty() ? nearest(word, names) : same_name;
-  ddh::fail(DDH_NOT_FOUND, "there is no option and no plugin '", plain_text(word, kShownValue), "'",
-            !same_name.empty() || ours.empty()
-                ? near.empty() ? "; `ddhost list` shows the plugins, `ddhost --dry-run` the options"
-                               : "; did you mean '" + near + "'?"
-                : "; here it is " + ours);
+    if (ours.empty() && near.empty()) ours = our_value(key, word);
+  if (near.empty()) near = nearest(word, names);
+  const std::string hint = !ours.empty()   ? "; here it is " + ours
+                           : !near.empty() ? "; did you mean '" + near + "'?"
+                                           : "; `ddhost list` shows the plugins, `ddhost --dry-run` the options";
+  ddh::fail(DDH_NOT_FOUND, "there is no option and no plugin '", plain_text(word, kShownValue), "'", hint);
+}
+
+}  // namespace
+
+int explain(const Registry& registry, const std::string& word, std::ostream& out) {
+  const std::vector<PluginFacts> some = known_plugins(registry, files_for(registry, word));
+  if (print_named(out, word, some, known_options(some))) return 0;
+  const std::vector<PluginFacts> all = known_plugins(registry, registry.all_files());
+  refuse(word, all, known_options(all));
 }
 
 }  // namespace ddhost

@@ -23,10 +23,17 @@ void add_all(std::vector<KnownOption>& to, const std::string& section, const std
 
 }  // namespace
 
-std::vector<PluginFacts> known_plugins(const Registry& registry) {
+int32_t kind_named(const std::string& name) {
+  for (const int32_t kind : {DDH_KIND_STRATEGY, DDH_KIND_MODEL, DDH_KIND_OPTIMIZER, DDH_KIND_COMM, DDH_KIND_DEVICE,
+                             DDH_KIND_SCHEDULE, DDH_KIND_MONITOR, DDH_KIND_FORMAT})
+    if (kind_name(kind) == name) return kind;
+  return 0;
+}
+
+std::vector<PluginFacts> known_plugins(const Registry& registry, const std::vector<std::filesystem::path>& files) {
   std::vector<PluginFacts> plugins;
   for (const Plugin& plugin : registry.built_in()) plugins.push_back(facts_of(*plugin.desc));
-  for (const std::filesystem::path& file : registry.all_files()) {
+  for (const std::filesystem::path& file : files) {
     try {
       for (PluginFacts& plugin : probe(file, registry.lookup(), MissingInterfaces::kPretend).plugins)
         plugins.push_back(std::move(plugin));

@@ -3,6 +3,8 @@
 // cli/known_options.hpp: all plugins that are found, and all options, with what other programs call them.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -20,8 +22,11 @@ struct KnownOption {
   std::vector<Alias> aliases;  // other names of it, also of other programs
 };
 
-// The plugins of all files, in the order of `ddhost list`, each name once. Files that can't be used are left out.
-std::vector<PluginFacts> known_plugins(const Registry& registry);
+// The kind of that name, "strategy"; 0: there is none.
+int32_t kind_named(const std::string& name);
+// The plugins of these files and the linked ones, in the order of `ddhost list`, each name once. Files that can't be used
+// are left out.
+std::vector<PluginFacts> known_plugins(const Registry& registry, const std::vector<std::filesystem::path>& files);
 // The schema of a plugin with the names that other programs have for its options. Error: it is ill-formed.
 Schema schema_with_names(const PluginFacts& plugin);
 // The section of a plugin's options: "strategy", "monitor.csv".

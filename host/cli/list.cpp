@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "cli/commands.hpp"
+#include "cli/known_options.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "plugin/probe.hpp"
 
@@ -27,7 +28,7 @@ int list_plugins(const Registry& registry, std::ostream& out, const std::string&
   std::vector<Listed> plugins;
   for (const Plugin& plugin : registry.built_in()) plugins.push_back({facts_of(*plugin.desc), plugin.file});
   std::vector<std::string> broken;
-  for (const std::filesystem::path& file : registry.all_files()) {
+  for (const std::filesystem::path& file : kind.empty() ? registry.all_files() : registry.files_of(kind_named(kind))) {
     try {
       for (PluginFacts& plugin : probe(file, registry.lookup(), MissingInterfaces::kRefuse).plugins)
         plugins.push_back({std::move(plugin), file});
