@@ -43,10 +43,14 @@ int run_command(const CommandLine& line) {
   Registry registry(&host_interface, executable_folder(), linked_plugins());
   switch (line.command) {
     case Command::kList:
-      return list_plugins(registry, std::cout);
+      return list_plugins(registry, std::cout, line.list_kind);
     case Command::kInspect:
       if (line.markdown) return print_options_page(registry, line.inspect_files, std::cout);
       return inspect_plugin(registry, line.inspect_files.front(), std::cout);
+    case Command::kExplain:
+      return explain(registry, line.explained, std::cout);
+    case Command::kCompletion:
+      return print_completion(registry, line.completion, std::cout);
     case Command::kCkpt:
       return inspect_checkpoints(line.ckpt, registry, std::cout);
     case Command::kExport:

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "base/text.hpp"
+#include "cli/usage.hpp"
 #include "config/host_schema.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "launch/launch.hpp"
@@ -65,37 +66,31 @@ constexpr std::array<Flag, 29> kFlags = {{
     {"--samples", "run.sample_count", "number of samples", kGenerates},
 }};
 
-constexpr const char* kFooter = R"(Commands:
-  ddhost [train] [flags] [key=value ...]   train a model (the default command)
-  ddhost eval --weights FILE [...]         print the metrics of a trained model over all samples
-  ddhost generate --weights FILE [...]     print text or other samples of a trained model
-  ddhost plan [flags] [key=value ...]      print the memory that a training will take, without starting it
-  ddhost list                              list the available plugins
-  ddhost inspect FILE.so                   describe a plugin: its kind, needs and options
-  ddhost inspect --markdown                print all options of the host and of all plugins
-  ddhost ckpt ACTION                       ls, show, verify, diff, prune or import checkpoints (ddhost ckpt --help)
-  ddhost export CHECKPOINT FOLDER          write the weights of a checkpoint as safetensors files
-  ddhost compare --strategies A,B [...]    measure strategies: speed, memory, bytes sent, losses
-  ddhost tune [flags] [key=value ...]      find the fastest strategy and micro-batch that fit into memory
-  ddhost runs ACTION                       ls, show, tail, plot, diff or rm runs (ddhost runs --help)
-
-Every key of the configuration can be given as key=value: train.steps=100 optimizer.lr=3e-4 run.dir=runs/first
-`ddhost --dry-run` prints all keys with their values, and `ddhost train --help` prints the flags.)";
-
-// `train` may be left out.
-std::vector<std::string> with_command(int argc, const char* const* argv) {
-  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  const std::array<std::string, 14> first = {"train",  "eval", "generate", "plan", "list", "inspect", "ckpt",
-                                             "export", "runs", "compare",  "tune", "-h",   "--help",  "--version"};
-  if (words.empty() || std::find(first.begin(), first.end(), words[0]) == first.end())
-    words.insert(words.begin(), "train");
-  return words;
-}
-
 [[noreturn]] void end_with_usage_error(const std::string& sentence) {
-  print_sentence(plain_text(sentence) + "; see `ddhost --help`");
+  print_sentence(plain_text(sentence) + (sentence.ends_with('?') ? "" : "; see `ddhost --help`"));
   throw CommandLineExit{2};
 }
+
+constexpr const char* kFooter = R"(Commands:
+  ddhost [train] [flags] [key=value ...]  train a model (the default command)
+  ddhost eval --weights FILE [...]        print the metrics of a trained model
+  ddhost generate --weights FILE [...]    print samples of a trained model
+  ddhost plan [flags] [key=value ...]     print the memory that a training takes
+  ddhost list [strategies|models|...]     list the available plugins
+  ddhost inspect FILE.so                  describe a plugin and its options
+  ddhost inspect --markdown               print all options as a page
+  ddhost explain KEY|PLUGIN               meaning, cost and example of an option
+  ddhost ckpt ACTION                      show, verify, prune ... checkpoints
+  ddhost export CHECKPOINT FOLDER         write weights as safetensors files
+  ddhost compare --strategies A,B [...]   measure strategies side by side
+  ddhost tune [flags] [key=value ...]     find the fastest strategy that fits
+  ddhost runs ACTION                      list, show, plot, diff ... runs
+  ddhost completion bash|zsh|fish         print a script that completes words
+  ddhost help COMMAND                     print the flags of a command
+
+Every key of the configuration can be given as key=value:
+  train.steps=100 optimizer.lr=3e-4 run.dir=runs/first
+`ddhost --dry-run` prints all keys with their values.)";
 
 // Text of other encodings can't be kept in the run's configuration, which is JSON.
 void check_utf8(const std::string& name, const std::string& text) {
@@ -268,12 +263,102 @@ void settle_compare(RunWords& given, const std::vector<std::string>& strategies,
               "`ddhost list` shows them");
 }
 
+// "strategy" for "strategies".
+std::string kind_of_list(const std::string& text) {
+  constexpr std::array kKinds = {"strategy", "model", "optimizer", "comm", "device", "schedule", "monitor", "format"};
+  std::vector<std::string> names;
+  for (const std::string kind : kKinds) {
+    names.push_back(kind);
+    names.push_back(kind.ends_with('y') ? kind.substr(0, kind.size() - 1) + "ies" : kind + "s");
+    if (text == kind || text == names.back()) return kind;
+  }
+  if (text == "transport" || text == "transports") return "comm";
+  const std::string near = nearest(text, names);
+  ddh::fail(DDH_INVALID_ARGUMENT, "list has no '", plain_text(text, kShownValue), "'",
+            near.empty() ? "" : " (did you mean '" + near + "'?)",
+            "; it takes strategies, models, optimizers, transports, devices, schedules, monitors or formats");
+}
+
+// The commands that look things up.
+struct Lookups {
+  CLI::App *list, *inspect, *explain, *completion;
+};
+
 CLI::App* add_inspect(CLI::App& app, CommandLine& line) {
   CLI::App* command = app.add_subcommand("inspect", "describe a plugin: its kind, needs and options");
   command->add_option("file", line.inspect_files, "path of the library, or its file name without .so");
   command->add_flag("--markdown", line.markdown,
                     "print the options of the host and of these files, or of all plugins, as a page of Markdown");
   return command;
+}
+
+Lookups add_lookups(CLI::App& app, CommandLine& line) {
+  Lookups out{app.add_subcommand("list", "list the available plugins"), add_inspect(app, line),
+              app.add_subcommand("explain", "say what an option or a plugin means and costs"),
+              app.add_subcommand("completion", "print a script that completes words in a shell")};
+  out.list->add_option("kind", line.list_kind, "strategies, models, optimizers ...; all without it");
+  out.explain->add_option("key|plugin", line.explained, "a key, such as train.recompute, or the name of a plugin")
+      ->required();
+  out.completion->add_option("shell", line.completion.shell, "bash, zsh or fish")->required();
+  return out;
+}
+
+// All commands with their flags.
+std::vector<CommandWords> words_of(const CLI::App& app) {
+  std::vector<CommandWords> out;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    CommandWords& words = out.emplace_back(CommandWords{command->get_name(), {}});
+    for (const CLI::Option* option : command->get_options())
+      for (const std::string& name : option->get_lnames()) words.flags.push_back("--" + name);
+  }
+  return out;
+}
+
+// `train` may be left out, and `help COMMAND` is `COMMAND --help`. Refuses a command that there is none of.
+std::vector<std::string> with_command(int argc, const char* const* argv, const std::vector<CommandWords>& commands) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (!words.empty() && words[0] == "help") {
+    words.erase(words.begin());
+    words.insert(words.begin() + (words.empty() ? 0 : 1), "--help");
+    if (words.size() == 1) return words;
+  }
+  const bool is_word = !words.empty() && !words[0].starts_with('-') && words[0].find('=') == std::string::npos;
+  std::vector<std::string> names;
+  for (const CommandWords& command : commands) names.push_back(command.name);
+  const bool is_command = is_word && std::find(names.begin(), names.end(), words[0]) != names.end();
+  if (is_word && !is_command) end_with_usage_error(unknown_command(words[0], names));
+  const std::array<std::string, 3> own = {"-h", "--help", "--version"};
+  const bool is_of_program = !words.empty() && std::find(own.begin(), own.end(), words[0]) != own.end();
+  if (!is_command && !is_of_program) words.insert(words.begin(), "train");
+  return words;
+}
+
+// Names the first flag that the command does not have.
+[[noreturn]] void end_with_unknown_flag(const CLI::App& app, const std::vector<std::string>& arguments,
+                                        const std::string& otherwise) {
+  const std::vector<CommandWords> commands = words_of(app);
+  const auto command = std::find_if(commands.begin(), commands.end(),
+                                    [&](const CommandWords& one) { return one.name == arguments.front(); });
+  for (const std::string& word : app.remaining(/*recurse=*/true)) {
+    if (!word.starts_with('-') || command == commands.end()) continue;
+    const auto at = std::find(arguments.begin(), arguments.end(), word);
+    const bool has_next = at != arguments.end() && at + 1 != arguments.end() && !(at + 1)->starts_with('-');
+    end_with_usage_error(unknown_flag(word, has_next ? *(at + 1) : "", *command));
+  }
+  end_with_usage_error(otherwise);
+}
+
+void finish_lookups(const Lookups& lookups, const CLI::App& app, CommandLine& line) {
+  if (lookups.list->parsed()) line.command = Command::kList;
+  if (lookups.inspect->parsed()) line.command = Command::kInspect;
+  if (lookups.explain->parsed()) line.command = Command::kExplain;
+  if (lookups.completion->parsed()) line.command = Command::kCompletion;
+  line.completion.commands = words_of(app);
+  try {
+    if (!line.list_kind.empty()) line.list_kind = kind_of_list(line.list_kind);
+  } catch (const ddh::Error& error) {
+    end_with_usage_error(error.what());
+  }
 }
 
 // `ddhost ckpt ...`; the action is set when its subcommand is parsed.
@@ -366,17 +451,16 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     if (kind == Command::kTune)
       command->add_option("--memory", memory, "memory of each rank; default: its share of what is free");
   }
-  CLI::App* list = app.add_subcommand("list", "list the available plugins");
-  const CLI::App* const inspect = add_inspect(app, line);
+  const Lookups lookups = add_lookups(app, line);
   const CLI::App* const ckpt = add_ckpt(app, line.ckpt);
   const CLI::App* const exporting = add_export(app, line.exporting);
   const CLI::App* const of_runs = add_runs(app, line.runs);
 
   bool has_config = false;
-  std::vector<std::string> arguments = with_command(argc, argv);
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 reads them from the back
+  const std::vector<std::string> arguments = with_command(argc, argv, words_of(app));
+  line.is_bare = argc <= 1;
   try {
-    app.parse(arguments);
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 reads them from the back
     require_values(app);
     for (const auto& [command, kind] : runs) {
       if (!command->parsed()) continue;
@@ -389,8 +473,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       if (kind == Command::kPlan && command->count("--memory") > 0) line.planning.memory_bytes = memory_of(memory);
       if (kind == Command::kPlan && command->count("--sizes") > 0) line.planning.sizes = sizes_of(sizes);
     }
+  } catch (const CLI::CallForHelp&) {
+    std::cout << fitted_help(app.help());
+    throw CommandLineExit{0};
   } catch (const CLI::Success& wish) {
-    throw CommandLineExit{app.exit(wish)};  // --help, --version
+    throw CommandLineExit{app.exit(wish)};  // --version
   } catch (const CLI::ParseError& error) {
     if (ckpt->parsed() && ckpt->get_subcommands().empty())
       end_with_usage_error("ckpt needs an action: ls, show, verify, diff, prune or import");
@@ -399,6 +486,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       end_with_usage_error("ckpt diff compares two checkpoints; give two folders");
     if (of_runs->parsed() && of_runs->get_subcommands().empty())
       end_with_usage_error("runs needs an action: ls, show, tail, plot, diff or rm");
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) end_with_unknown_flag(app, arguments, error.what());
     end_with_usage_error(error.what());
   } catch (const ddh::Error& error) {
     end_with_usage_error(error.what());
@@ -406,9 +494,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   if (has_config && (given.config_file.empty() || given.config_file.find('=') != std::string::npos))
     end_with_usage_error("--config needs a file");
   line.config_file = given.config_file;
-  if (list->parsed()) line.command = Command::kList;
-  if (inspect->parsed()) line.command = Command::kInspect;
-  if (inspect->parsed() && !line.markdown && line.inspect_files.size() != 1)
+  finish_lookups(lookups, app, line);
+  if (lookups.inspect->parsed() && !line.markdown && line.inspect_files.size() != 1)
     end_with_usage_error(line.inspect_files.empty() ? "inspect needs the path of a library; `ddhost list` shows plugins"
                                                     : "inspect describes one library; give one, or add --markdown");
   if (ckpt->parsed()) line.command = Command::kCkpt;

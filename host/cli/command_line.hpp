@@ -15,7 +15,7 @@
 
 namespace ddhost {
 
-enum class Command { kTrain, kEval, kGenerate, kPlan, kList, kInspect, kCkpt, kExport, kRuns, kCompare, kTune };
+enum class Command { kTrain, kEval, kGenerate, kPlan, kList, kInspect, kExplain, kCkpt, kExport, kCompletion, kRuns, kCompare, kTune };
 
 enum class CkptAction { kList, kShow, kVerify, kDiff, kPrune, kImport };
 struct CkptArgs {
@@ -42,12 +42,26 @@ struct PlanArgs {
   std::optional<uint64_t> memory_bytes;  // of each rank
 };
 
+// A command with its flags, "--strategy".
+struct CommandWords {
+  std::string name;
+  std::vector<std::string> flags;
+};
+struct CompletionArgs {
+  std::string shell;  // "bash", "zsh", "fish"
+  std::vector<CommandWords> commands;
+};
+
 struct CommandLine {
   Command command = Command::kTrain;
   std::filesystem::path config_file;       // "" = none
   std::vector<Override> overrides;         // flags and key=value; later ones win
   std::vector<std::string> inspect_files;  // one, but with `markdown` any number
   bool markdown = false;                   // of inspect
+  std::string list_kind;                   // of list: "strategy"; "": all
+  std::string explained;                   // of explain: a key or the name of a plugin
+  CompletionArgs completion;
+  bool is_bare = false;  // nothing was given
   bool dry_run = false;
   bool fit = false;                       // of train: makes a run fit into memory
   std::vector<std::string> words;         // as given, for other hosts

@@ -50,9 +50,15 @@ TriedChanges changes_that_fit(const CommandLine& line, Registry& registry, const
 // The same table for one prepared training; a sentence if it can't be planned. Called in the loader.
 std::string planned_memory(const PreparedRun& run);
 
-// `ddhost list`: one line for every plugin. Libraries that can't be loaded come last, with the reason. Runs no code of
-// a library in this process.
-int list_plugins(const Registry& registry, std::ostream& out);
+// `ddhost list [KIND]`: one line for every plugin, or for those of a kind ("strategy"). Libraries that can't be loaded come
+// last, with the reason. Runs no code of a library in this process.
+int list_plugins(const Registry& registry, std::ostream& out, const std::string& kind = "");
+
+// `ddhost explain KEY|PLUGIN`: what it means and costs, what other programs call it, and an example. Error: there is none.
+int explain(const Registry& registry, const std::string& word, std::ostream& out);
+
+// `ddhost completion SHELL`: a script that completes commands, flags, keys, their values and names of plugins.
+int print_completion(const Registry& registry, const CompletionArgs& args, std::ostream& out);
 
 // `ddhost inspect`: everything about one file. `choice`: a path, or the name of a file in a plugin folder without .so. Runs no
 // code of the file in this process. Also describes a file that can't be loaded, and returns 1 if this host can't use it.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cli/inspect.cpp: `ddhost inspect`.
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <iomanip>
@@ -8,8 +10,10 @@
 #include <sstream>
 #include <vector>
 
+#include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
+#include "cli/known_options.hpp"
 #include "config/schema.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "plugin/capabilities.hpp"
@@ -19,7 +23,17 @@
 namespace ddhost {
 namespace {
 
+size_t output_columns() { return terminal_columns(STDOUT_FILENO, 100); }
+
 std::ostream& label(std::ostream& out, const char* name) { return out << "  " << std::left << std::setw(13) << name; }
+
+// With a text that may need several lines.
+void print_labelled(std::ostream& out, const char* name, const std::string& text) {
+  constexpr size_t kIndent = 15;
+  std::ostringstream line;
+  label(line, name) << text;
+  out << wrapped(line.str(), output_columns(), kIndent) << '\n';
+}
 
 std::string with_mark(const std::string& interface_id) {
   return interface_id + (is_draft(interface_id) ? " (draft)" : "");
@@ -35,38 +49,33 @@ bool print_interfaces(std::ostream& out, const char* name, const std::vector<std
     all = all && there;
     text += (text.empty() ? "" : ", ") + with_mark(id) + (there ? "" : absent);
   }
-  label(out, name) << (text.empty() ? "none" : text) << '\n';
+  print_labelled(out, name, text.empty() ? "none" : text);
   return all;
 }
 
-// Wraps text to lines of at most 100 columns.
+// A text below a row, in lines that fit.
 void print_wrapped(std::ostream& out, const std::string& text) {
-  constexpr size_t kIndent = 8, kWidth = 100;
+  constexpr size_t kIndent = 8;
   std::istringstream words(text);
   std::string line;
-  const auto print_line = [&] {
-    if (!line.empty()) out << std::string(kIndent, ' ') << line << '\n';
-  };
-  for (std::string word; words >> word;) {
-    if (kIndent + line.size() + 1 + word.size() > kWidth) {
-      print_line();
-      line.clear();
-    }
-    line += (line.empty() ? "" : " ") + word;
-  }
-  print_line();
+  for (std::string word; words >> word;) line += (line.empty() ? "" : " ") + word;
+  if (!line.empty()) out << wrapped(std::string(kIndent, ' ') + line, output_columns(), kIndent) << '\n';
 }
 
-// The last column is a description. It is printed below the others.
+// The last column is a description. It is printed below the others, which share a line where all lines fit.
 void print_table(std::ostream& out, const std::vector<std::array<std::string, 5>>& rows) {
   std::array<size_t, 5> width{};
   for (const auto& row : rows)
     for (size_t column = 0; column < row.size(); ++column) width[column] = std::max(width[column], row[column].size());
+  const bool fits = 4 + width[0] + width[1] + width[2] + width[3] + 6 <= output_columns();
   for (const auto& row : rows) {
     std::string line = "    ";
-    for (size_t column = 0; column + 1 < row.size(); ++column)
-      line += row[column] + std::string(width[column] - row[column].size() + 2, ' ');
-    out << line.substr(0, line.find_last_not_of(' ') + 1) << '\n';
+    for (size_t column = 0; column + 1 < row.size(); ++column) {
+      if (fits) line += row[column] + std::string(width[column] - row[column].size() + 2, ' ');
+      if (!fits && !row[column].empty()) line += row[column] + "  ";
+    }
+    line = line.substr(0, line.find_last_not_of(' ') + 1);
+    out << wrapped(line, output_columns(), 6) << '\n';
     print_wrapped(out, row.back());
   }
 }
@@ -79,21 +88,32 @@ std::array<std::string, 5> alias_row(const std::string& kind, const Alias& alias
           ddh::str("another name: ", key, " = ", number_text(alias.scale), " * this")};
 }
 
+// " Other words: FULL_SHARD for full_shard."
+std::string words_text(const Option& option) {
+  std::string words;
+  if (option.spellings.is_object())
+    for (const auto& [word, value] : option.spellings.items())
+      words +=
+          (words.empty() ? "" : ", ") + word + " for " + (value.is_string() ? value.get<std::string>() : shown(value));
+  if (words.empty()) return "";
+  return (option.description.ends_with('.') ? " Other words: " : ". Other words: ") + words + ".";
+}
+
 bool print_options(std::ostream& out, const PluginFacts& plugin) {
-  const std::string kind = kind_name(plugin.kind);
-  const std::string section = plugin.kind == DDH_KIND_MONITOR ? kind + "." + plugin.id : kind;
+  const std::string section = section_of(plugin);
   try {
-    const Schema schema =
-        parse_schema(plugin.config_schema ? plugin.config_schema->c_str() : nullptr, kind + " '" + plugin.id + "'");
+    const Schema schema = schema_with_names(plugin);
     label(out, "options") << (schema.options.empty() ? "none" : "") << '\n';
     if (schema.options.empty()) return true;
     std::vector<std::array<std::string, 5>> rows = {{"key", "type", "default", "range", ""}};
     for (const Option& option : schema.options) {
+      if (option.foreign) continue;
       std::string range = plain_text(option.legal_text(), kShownValue);
       if (!option.unit.empty()) range += (range.empty() ? "" : " ") + plain_text(option.unit, kShownValue);
       const bool has_default = !option.preset.is_null() || option.takes("null");
       rows.push_back({plain_text(section + "." + option.name, kShownValue), option.type_text(),
-                      has_default ? shown(option.preset) : "(must be given)", range, plain_text(option.description)});
+                      has_default ? shown(option.preset) : "(must be given)", range,
+                      plain_text(option.description + words_text(option))});
     }
     for (const Alias& alias : schema.aliases) rows.push_back(alias_row(section, alias, *schema.find(alias.key)));
     print_table(out, rows);
@@ -121,9 +141,9 @@ bool print_plugin(std::ostream& out, const PluginFacts& plugin, InterfaceLookup 
   label(out, "offers") << with_mark(interface_of(plugin.kind)) << '\n';
   const bool served = print_interfaces(out, "needs", plugin.needs, lookup, " (NOT OFFERED by this host)");
   print_interfaces(out, "wants", plugin.wants, lookup, " (not offered by this host)");
-  label(out, "caps") << caps_text(plugin.kind, plugin.caps) << '\n';
-  label(out, "uses") << features_text(plugin.uses) << '\n';
-  label(out, "understands") << features_text(plugin.understands) << '\n';
+  print_labelled(out, "caps", caps_text(plugin.kind, plugin.caps));
+  print_labelled(out, "uses", features_text(plugin.uses));
+  print_labelled(out, "understands", features_text(plugin.understands));
   const bool readable = print_options(out, plugin);
   if (!served) out << "  this host can't run it: update ddhost\n";
   return served && readable;

@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "cli/commands.hpp"
+#include "cli/known_options.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "plugin/probe.hpp"
 
@@ -23,11 +24,11 @@ struct Listed {
 
 }  // namespace
 
-int list_plugins(const Registry& registry, std::ostream& out) {
+int list_plugins(const Registry& registry, std::ostream& out, const std::string& kind) {
   std::vector<Listed> plugins;
   for (const Plugin& plugin : registry.built_in()) plugins.push_back({facts_of(*plugin.desc), plugin.file});
   std::vector<std::string> broken;
-  for (const std::filesystem::path& file : registry.all_files()) {
+  for (const std::filesystem::path& file : kind.empty() ? registry.all_files() : registry.files_of(kind_named(kind))) {
     try {
       for (PluginFacts& plugin : probe(file, registry.lookup(), MissingInterfaces::kRefuse).plugins)
         plugins.push_back({std::move(plugin), file});
@@ -35,6 +36,7 @@ int list_plugins(const Registry& registry, std::ostream& out) {
       broken.emplace_back(error.what());
     }
   }
+  if (!kind.empty()) std::erase_if(plugins, [&](const Listed& one) { return kind_name(one.plugin.kind) != kind; });
   // A stable sort: of two libraries with the same plugin, the one that is searched first comes first.
   const auto key = [](const Listed& listed) { return std::pair(listed.plugin.kind, listed.plugin.id); };
   std::stable_sort(plugins.begin(), plugins.end(), [&](const Listed& a, const Listed& b) { return key(a) < key(b); });

@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint_folder.hpp"
 #include "cli/commands.hpp"
 #include "config/launchers.hpp"
+#include "config/compat.hpp"
 #include "config/replaced.hpp"
 #include "config/run_length.hpp"
 #include "ddh/sdk/files/input_file.hpp"
@@ -262,9 +263,17 @@ void report(const std::string& note, const Outcome& outcome, bool has_page) {
   }
 }
 
+// For a person who has just installed the program.
+void say_first_steps() {
+  const auto of = [](const char* section) { return default_options()[section]["plugin"].get<std::string>(); };
+  print_sentence("nothing is given, so this trains an example: model " + of("model") + " with strategy " +
+                 of("strategy") + "; `ddhost list` shows the other plugins, `ddhost help` the commands");
+}
+
 }  // namespace
 
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
+  if (line.is_bare) say_first_steps();
   UserConfig user = UserConfig::read(line.config_file, line.overrides);
   const std::vector<std::string> replaced = replace_excluded_options(user);
   const Config host(user, run_sections(user), /*plugin_sections=*/false);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "config/words.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace fs = std::filesystem;
@@ -52,6 +53,14 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
   return at == sections.end() ? nullptr : &*at;
 }
 
+// Refuses a word of another program for a key, if it is known.
+void refuse_known_word(const Wish& wish) {
+  const std::string value = wish.value.is_string() ? wish.value.get<std::string>() : shown(wish.value);
+  const std::string ours = our_option(wish.key, value);
+  if (!ours.empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", where(wish), "; here it is ", ours);
+}
+
 [[noreturn]] void unknown_section(const Wish& wish, const std::vector<Section>& sections) {
   if (head_of(wish.key).starts_with(kFurtherOptimizer))
     ddh::fail(DDH_INVALID_ARGUMENT, "section '", head_of(wish.key), "' ", where(wish),
@@ -71,6 +80,7 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
     if (section.schema.find(wish.key) != nullptr) same_name = section.name + "." + wish.key;
   }
   const std::string near = nearest(head_of(wish.key), names);
+  if (same_name.empty()) refuse_known_word(wish);
   if (!same_name.empty())
     ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", where(wish), "; did you mean '", same_name, "'?");
   if (!near.empty())
@@ -101,6 +111,8 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
   if (!below.empty())
     ddh::fail(DDH_INVALID_ARGUMENT, "'", wish.key, "' ", place, " takes no value itself; give ", below);
   std::string near = nearest(tail_of(wish.key), here);
+  const bool is_typo = !near.empty() && edit_distance(tail_of(wish.key), near) <= 2;
+  if (!is_typo) refuse_known_word(wish);
   if (!near.empty()) near = section.name + "." + near;
   if (near.empty()) {
     // The right name in the wrong section: model.lr for optimizer.lr.

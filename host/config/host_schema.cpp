@@ -175,7 +175,9 @@ constexpr const char* kMonitor = R"json({"properties": {
   "every": {"type": "integer", "default": 1, "minimum": 1, "x-unit": "steps",
     "description": "steps from one recorded row to the next"},
   "progress": {"type": "string", "enum": ["auto", "on", "off"], "default": "auto",
-    "description": "show the progress line; auto means only on a terminal"}
+    "description": "auto: a line that is redrawn on a terminal, else plain lines; on: always the first; off: none"},
+  "print_every": {"type": "number", "default": 10, "minimum": 0, "maximum": 1000000, "x-unit": "s",
+    "description": "seconds between plain lines of progress, of which each tenth of the steps has one too; 0: no such lines"}
 }})json";
 
 constexpr const char* kCheckpoint = R"json({"properties": {
@@ -187,6 +189,8 @@ constexpr const char* kCheckpoint = R"json({"properties": {
     "description": "minutes from one checkpoint to the next; 0 means not by time"},
   "at_phase_end": {"type": "boolean", "default": true,
     "description": "also save after the last step of each phase, if checkpoints are on"},
+  "on_exit": {"type": "boolean", "default": true,
+    "description": "a run that a signal ends saves one after its step, also where checkpoints are off; false: only if on"},
   "async": {"type": "boolean", "default": true,
     "description": "write a copy while training continues; false: training waits until the checkpoint is on the disk"},
   "max_bytes_in_flight": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "bytes",

@@ -10,6 +10,8 @@
 #include <span>
 
 #include "base/json.hpp"
+#include "base/text.hpp"
+#include "config/words.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {
@@ -205,6 +207,20 @@ struct Said {
   std::string value;
 };
 
+// " (did you mean bf16?)": the legal value that another program calls so, or the nearest one; "": none is near.
+std::string hint_for(const Option& option, const Json& value, const std::string& key) {
+  const std::string word = value.is_string() ? value.get<std::string>() : value.dump();
+  const std::string ours = our_value(key, word);
+  std::vector<std::string> legal;
+  for (const Json& one : option.legal) {
+    if (!one.is_string()) continue;
+    legal.push_back(one.get<std::string>());
+    if (ours == key + "=" + legal.back()) return " (here it is " + legal.back() + ")";
+  }
+  const std::string near = nearest(word, legal);
+  return near.empty() ? "" : " (did you mean " + near + "?)";
+}
+
 [[noreturn]] void refuse(const Option& option, const Json& value, const Said& said, const std::string& why) {
   const std::string legal = option.legal_text();
   std::string words;  // other spellings of numbers: eval_batches=all
@@ -339,7 +355,7 @@ Json checked_value(const Option& option, Json value, const std::string& key, con
     value = static_cast<int64_t>(value.get<double>());
   if (value.is_number_float() && !std::isfinite(value.get<double>())) refuse(option, value, said, "is not finite");
   if (!option.legal.is_null() && std::find(option.legal.begin(), option.legal.end(), value) == option.legal.end())
-    refuse(option, value, said, "is not a legal value");
+    refuse(option, value, said, "is not a legal value" + hint_for(option, value, key));
   if (value.is_number()) check_range(option, value, said);
   if (value.is_array()) check_array(option, value, said);
   return value;

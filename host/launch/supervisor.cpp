@@ -53,7 +53,7 @@ std::vector<SignalWatch::Signal> SignalWatch::take() const {
   std::vector<Signal> signals;
   signalfd_siginfo info;
   while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info))
-    signals.push_back({static_cast<int>(info.ssi_signo), static_cast<pid_t>(info.ssi_pid)});
+    signals.push_back({static_cast<int>(info.ssi_signo), static_cast<pid_t>(info.ssi_pid), info.ssi_code == SI_KERNEL});
   return signals;
 }
 
@@ -161,7 +161,7 @@ void Supervisor::serve_cluster(const std::vector<pollfd>& polled) {
   ClusterNews news = args_.cluster->serve(polled);
   for (Fd& guest : news.store_guests) kv_.add(std::move(guest));
   for (const ClusterNews::Failure& failure : news.failures) failed_elsewhere(failure);
-  for (const int number : news.signals) stop({number, 0});
+  for (const int number : news.signals) stop({number, 0, false});
   if (news.save) progress_.request_save();
   if (news.exit_code) exit_code_ = news.exit_code;
 }
@@ -233,7 +233,7 @@ void Supervisor::stop(const SignalWatch::Signal& signal) {
   const bool from_child = signal.sender == loader_ || std::any_of(ranks_.begin(), ranks_.end(), sent_it);
   if (signal.number == SIGTERM && from_child && !is_first) return;  // the same signal, delayed
   const std::string loading = record_.loading();
-  note_stop(end_, signal.number, progress_, args_,
+  note_stop(end_, {signal.number, signal.from_terminal}, progress_, args_,
             !loading.empty()                      ? loading
             : loader_ == 0 || ranks_are_threads() ? "the ranks were being prepared"
                                                   : "the run was being prepared");

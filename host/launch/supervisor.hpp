@@ -34,6 +34,7 @@ class SignalWatch {
   struct Signal {
     int number;
     pid_t sender;
+    bool from_terminal;  // a key, such as Ctrl-C
   };
   // The signals that have arrived since the last call.
   [[nodiscard]] std::vector<Signal> take() const;

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
 
@@ -121,19 +122,22 @@ uint64_t make_run_id() {
   return (now << 16) ^ static_cast<uint64_t>(::getpid());
 }
 
-// A plugin's text may hold control characters, which would change the terminal.
+// A plugin's text may hold control characters, which would change the terminal. A rank's progress line, and the ^C that the
+// terminal has put there, are taken away.
 void print_sentence(const std::string& sentence) {
-  std::fprintf(stderr, "ddhost: %s\n", plain_text(sentence).c_str());
+  std::fprintf(stderr, "%sddhost: %s\n", can_redraw(STDERR_FILENO) ? "\r\033[K" : "", plain_text(sentence).c_str());
   std::fflush(stderr);
 }
 
-void note_stop(RunEnd& end, int signal, Progress& progress, const LaunchArgs& args, const std::string& before) {
+void note_stop(RunEnd& end, StopSignal signal, Progress& progress, const LaunchArgs& args, const std::string& before) {
   const auto now = std::chrono::steady_clock::now();
-  if (end.stop_signal != 0) {
-    end.killed_by_signal |= now - end.stopped_at >= args.echo;
+  if (end.stop_signal != 0) {  // a terminal sends each process one signal for a key, so that a second one is no copy
+    const bool is_second_key = signal.from_terminal && end.is_from_terminal;
+    end.killed_by_signal |= is_second_key || now - end.stopped_at >= args.echo;
     return;
   }
-  end.stop_signal = signal;
+  end.stop_signal = signal.number;
+  end.is_from_terminal = signal.from_terminal;
   end.stopped_at = now;
   end.has_begun = args.ranks_here().count == 0;  // then those of other hosts may have begun
   const RankRange ranks = args.ranks_here();
@@ -141,7 +145,7 @@ void note_stop(RunEnd& end, int signal, Progress& progress, const LaunchArgs& ar
   end.was_done = are_all(progress, ranks, &Progress::is_done);
   progress.request_stop();
   if (args.cluster != nullptr && !args.cluster->is_head()) return;  // the head says it
-  const std::string come = ddh::str("signal ", signal, " (", ::strsignal(signal), ") has come");
+  const std::string come = ddh::str("signal ", signal.number, " (", ::strsignal(signal.number), ") has come");
   if (end.was_done)
     print_sentence(ddh::str(come, " after the last step: the run writes its results and ends; a second signal, or ",
                             "Ctrl-C, ends the ranks at once"));

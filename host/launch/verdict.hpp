@@ -14,7 +14,8 @@ namespace ddhost {
 
 // The end of a run, as the launcher observed it.
 struct RunEnd {
-  int stop_signal = 0;  // the first SIGINT, SIGTERM or SIGHUP; 0: none
+  int stop_signal = 0;            // the first SIGINT, SIGTERM or SIGHUP; 0: none
+  bool is_from_terminal = false;  // that signal
   std::chrono::steady_clock::time_point stopped_at;
   bool has_begun = true;           // when it came; otherwise there was nothing to finish
   bool was_done = false;           // when it came, all steps were done
@@ -37,8 +38,12 @@ int run_seat(const RankFunction& rank_function, RankSeat& seat, Progress& progre
 RankSeat make_seat(const LaunchArgs& args, int rank, Kv& kv, RankRecord& record, uint64_t run_id);
 uint64_t make_run_id();
 
+struct StopSignal {
+  int number;
+  bool from_terminal;  // a key, such as Ctrl-C
+};
 // Records a signal that ends runs. If this sets killed_by_signal, or if no rank has begun, the ranks must be killed.
 // `before`: what is under way before the first step, "the ranks were being prepared".
-void note_stop(RunEnd& end, int signal, Progress& progress, const LaunchArgs& args, const std::string& before);
+void note_stop(RunEnd& end, StopSignal signal, Progress& progress, const LaunchArgs& args, const std::string& before);
 
 }  // namespace ddhost

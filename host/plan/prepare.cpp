@@ -14,6 +14,7 @@
 
 #include "config/compat.hpp"
 #include "config/run_length.hpp"
+#include "config/words.hpp"
 #include "ddh/kind/comm.h"
 #include "ddh/kind/device.h"
 #include "ddh/kind/optimizer.h"
@@ -70,7 +71,13 @@ struct Source {
 Plugin find_plugin(const Source& source, const Role& role) {
   const std::string& choice = source.choices.text(role.key);
   const LoadGuard guard(source.record, ddh::str("loading ", kind_name(role.kind), " '", choice, "'"));
-  return source.registry.find(role.kind, choice, base_of(source.user, role));
+  try {
+    return source.registry.find(role.kind, choice, base_of(source.user, role));
+  } catch (const ddh::Error& error) {
+    const std::string ours = error.code() == DDH_NOT_FOUND ? our_value(role.key, choice) : "";
+    if (ours.empty()) throw;
+    ddh::fail(error.code(), "there is no ", kind_name(role.kind), " '", choice, "'; here it is ", ours);
+  }
 }
 
 // The user of a device that `auto` chose may not know that there is another.

@@ -107,8 +107,8 @@ TEST_CASE("a run without checkpoints whose metrics can't be written writes its w
   const TempFolder folder;
   fs::create_directories(folder.file("run"));
   fs::create_symlink("/dev/full", folder.file("run/metrics.csv"));
-  const Said end = call_ddhost(
-      toy(folder, {"--monitor", "jsonl,csv", "train.steps=1000", "train.save_final=" + folder.file("w.safetensors")}));
+  const Said end = call_ddhost(toy(folder, {"--monitor", "jsonl,csv", "train.steps=1000", "checkpoint.on_exit=false",
+                                            "train.save_final=" + folder.file("w.safetensors")}));
   INFO(end.err);
   CHECK(end.code == 1);
   CHECK(fs::file_size(folder.file("w.safetensors")) > 1000);

@@ -31,8 +31,8 @@ TEST_CASE("a run with a length in epochs has the bits of a run with the same len
 }
 
 TEST_CASE("the first line shows the samples of a step, and the progress line shows the epoch", "[cli]") {
-  const std::vector<std::string> options = {"run.quiet=false", "monitor.progress=on", "model.samples=100",
-                                            "data.micro_batch=5", "train.grad_accum_steps=2"};
+  const std::vector<std::string> options = {"run.quiet=false", "model.samples=100", "data.micro_batch=5",
+                                            "train.grad_accum_steps=2"};
   const ToyRun epochs = ran(toy_run(options, {"train.epochs=2"}));
   CHECK_THAT(epochs.err, Catch::Contains("20 samples a step (5 x 2 ranks x 2 micro-batches)"));
   CHECK_THAT(epochs.err, Catch::Contains("step 10/10  epoch 2/2 100%"));

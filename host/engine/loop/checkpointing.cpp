@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -63,6 +64,20 @@ void set_aside(const fs::path& folder) {
   fs::rename(folder, aside, ec);
 }
 
+// On the disk of a folder; infinity: not known.
+double free_bytes(const fs::path& folder) {
+  struct statvfs disk {};
+  if (::statvfs(folder.c_str(), &disk) != 0) return INFINITY;
+  return static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+}
+
+// "12.3 MiB"
+std::string mib_text(double bytes) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f MiB", bytes / kMiB);
+  return text.data();
+}
+
 // An entry of Manifest::host.
 std::pair<std::string, std::string> sample_order_entry() { return {"sample_order", std::to_string(kSampleOrderWay)}; }
 
@@ -89,6 +104,7 @@ CheckpointSettings CheckpointSettings::from(const RunConfig& config) {
           !config.get<std::string>("checkpoint.best.metric").empty(),
           config.get<bool>("checkpoint.at_phase_end"),
           config.get<bool>("checkpoint.async"),
+          config.get<bool>("checkpoint.on_exit"),
           static_cast<uint64_t>(config.get<int64_t>("checkpoint.max_bytes_in_flight")),
           {config.get<int64_t>("checkpoint.keep_last"), config.get<int64_t>("checkpoint.keep_every")}};
 }
@@ -120,28 +136,22 @@ SaveSettings Checkpointing::save_settings() const {
   return {plan_.run_dir, settings_.in_background, settings_.most_bytes};
 }
 
-// Rank 0 checks it.
 void Checkpointing::require_room(const TrainOrder& order) const {
-  if (settings_.on()) together(*services_.comm, "room for checkpoints", [&] { require_free_bytes(order); });
+  if (!settings_.on()) return;
+  together(*services_.comm, "room for checkpoints", [&] {
+    if (services_.seat.rank != 0) return;
+    const auto there = static_cast<int64_t>(list_checkpoints(plan_.run_dir).size());
+    require_free_bytes(checkpoints_to_come(settings_, order, there));
+  });
 }
 
-void Checkpointing::require_free_bytes(const TrainOrder& order) const {
-  if (services_.seat.rank != 0) return;
-  const int64_t more =
-      checkpoints_to_come(settings_, order, static_cast<int64_t>(list_checkpoints(plan_.run_dir).size()));
-  struct statvfs disk {};
-  if (::statvfs(plan_.run_dir.c_str(), &disk) != 0) return;
-  const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-  const double needed = static_cast<double>(more) * static_cast<double>(layout_.bytes());
+void Checkpointing::require_free_bytes(int64_t checkpoints) const {
+  const double free = free_bytes(plan_.run_dir);
+  const double needed = static_cast<double>(checkpoints) * static_cast<double>(layout_.bytes());
   if (needed <= free) return;
-  const auto shown = [](double bytes) {  // "12.3 MiB"
-    std::array<char, 32> text{};
-    std::snprintf(text.data(), text.size(), "%.1f MiB", bytes / kMiB);
-    return std::string(text.data());
-  };
-  ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run need ", shown(needed), " (", more, " of ",
-            shown(static_cast<double>(layout_.bytes())), " each), but '", plan_.run_dir.string(), "' has ", shown(free),
-            " free; free some space, give another run.dir, or lower checkpoint.keep_last");
+  ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run need ", mib_text(needed), " (", checkpoints, " of ",
+            mib_text(static_cast<double>(layout_.bytes())), " each), but '", plan_.run_dir.string(), "' has ",
+            mib_text(free), " free; free some space, give another run.dir, or lower checkpoint.keep_last");
 }
 
 void Checkpointing::load(const TrainOrder& order) {
@@ -266,7 +276,7 @@ bool Checkpointing::is_due(const Moment& moment, const TrainState& state) {
   saves_done_ = moment.requests.saves;
   if (moment.step.step == last_saved_) return false;
   if (asked) return true;
-  if (!settings_.on()) return false;
+  if (!settings_.on()) return settings_.on_exit && moment.ends && moment.requests.stop;
   if (state.best.state().best.step == moment.step.step) return true;
   if (moment.ends || (settings_.at_phase_end && order.ends_phase(moment.step))) return true;
   if (settings_.every > 0 && moment.step.step % settings_.every == 0) return true;
@@ -278,7 +288,10 @@ void Checkpointing::step_done(const Moment& moment, const TrainState& state) {
   if (save_ != nullptr && !moment.requests.saving && !save_->begin_shared_sums()) finish_save();
   if (is_due(moment, state)) {
     if (save_ != nullptr) finish_save();  // one at a time
-    begin_save(progress(state, moment.evaluation_pending));
+    if (!settings_.on() && moment.ends)
+      save_on_exit(progress(state, moment.evaluation_pending));
+    else
+      begin_save(progress(state, moment.evaluation_pending), save_settings());
   }
   if (save_ != nullptr && (moment.ends || !settings_.in_background)) finish_save();
   if (moment.ends) end_pruning();
@@ -286,7 +299,7 @@ void Checkpointing::step_done(const Moment& moment, const TrainState& state) {
 
 void Checkpointing::late_evaluation_done(const TrainState& state) {
   if (!settings_.on()) return;
-  begin_save(progress(state, /*evaluation_pending=*/false));
+  begin_save(progress(state, /*evaluation_pending=*/false), save_settings());
   finish_save();
   end_pruning();
 }
@@ -333,7 +346,31 @@ Manifest Checkpointing::manifest() const {
   return out;
 }
 
-void Checkpointing::begin_save(TrainProgress progress) {
+// No memory and no room were reserved for it. What stands in its way costs the checkpoint, but not the weights of
+// train.save_final.
+void Checkpointing::save_on_exit(TrainProgress progress) {
+  const int64_t step = progress.step, saved_before = last_saved_;
+  try {
+    together(*services_.comm, "room for a checkpoint", [&] {
+      const auto needed = static_cast<double>(layout_.bytes());
+      const double free = services_.seat.rank == 0 ? free_bytes(plan_.run_dir) : INFINITY;
+      if (needed > free)
+        ddh::fail(DDH_RESOURCE_EXHAUSTED, "it needs ", mib_text(needed), ", but '", plan_.run_dir.string(), "' has ",
+                  mib_text(free), " free; give a run.dir with more room, or checkpoint.every_minutes, with which the ",
+                  "room is looked for before the first step");
+    });
+    begin_save(std::move(progress), {plan_.run_dir, /*in_background=*/false, 0});
+    finish_save();
+  } catch (const ddh::Error& error) {
+    if (error.code() != DDH_RESOURCE_EXHAUSTED) throw;  // another rank may have ended
+    save_.reset();
+    last_saved_ = saved_before;
+    if (services_.seat.rank == 0)
+      services_.log->warn("the run was stopped, and no checkpoint of step {} was written: {}", step, error.what());
+  }
+}
+
+void Checkpointing::begin_save(TrainProgress progress, const SaveSettings& settings) {
   save_begun_ = std::chrono::steady_clock::now();
   end_pruning();
   replicas_.require_equal(progress.step);
@@ -341,7 +378,7 @@ void Checkpointing::begin_save(TrainProgress progress) {
   out.progress = std::move(progress);
   last_saved_ = out.progress.step;
   layout_ = CheckpointLayout(source_.model, services_.step->optimizers());
-  save_ = std::make_unique<CheckpointSave>(save_settings(), std::move(out), source_, layout_, *services_.comm,
+  save_ = std::make_unique<CheckpointSave>(settings, std::move(out), source_, layout_, *services_.comm,
                                            *services_.staging, copy_memory_);
   save_stall_ = std::chrono::steady_clock::now() - save_begun_;
 }

@@ -33,6 +33,7 @@ struct CheckpointSettings {
   bool best = false;         // after each evaluation that is better than all before it
   bool at_phase_end = true;
   bool in_background = true;
+  bool on_exit = true;      // also where checkpoints are off: after the last step of a run that a signal ends
   uint64_t most_bytes = 0;  // of a rank's copy; 0: no limit
   KeepRule keep;
 
@@ -78,7 +79,9 @@ class Checkpointing {
   void restore(const TrainState& state) const;
   // Whether the run was stopped before the evaluation after its last step.
   [[nodiscard]] bool has_evaluation_pending() const { return resumed_ && resumed_->progress.evaluation_pending; }
-  [[nodiscard]] bool saves_at_stop() const { return settings_.on(); }
+  [[nodiscard]] bool saves_at_stop() const { return settings_.on() || settings_.on_exit; }
+  // Whether the state after this step is on the disk.
+  [[nodiscard]] bool has_saved(int64_t step) const { return step == last_saved_ && save_ == nullptr; }
   // The step of the newest checkpoint that this run has saved; 0: none.
   [[nodiscard]] int64_t last_committed() const { return last_committed_; }
 
@@ -106,10 +109,11 @@ class Checkpointing {
  private:
   [[nodiscard]] bool is_due(const Moment& moment, const TrainState& state);
   [[nodiscard]] TrainProgress progress(const TrainState& state, bool evaluation_pending) const;
-  void begin_save(TrainProgress progress);
+  void begin_save(TrainProgress progress, const SaveSettings& settings);
   void finish_save();
+  void save_on_exit(TrainProgress progress);
   void end_pruning();
-  void require_free_bytes(const TrainOrder& order) const;
+  void require_free_bytes(int64_t checkpoints) const;
   void tell(const std::string& sentence) const;  // rank 0's log; "": nothing
   void restore_best(BestCheckpoint& best) const;
   void warn_of_other_data(const TrainOrder& order) const;

@@ -2,12 +2,14 @@
 #include "engine/loop/rank.hpp"
 
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
 #include <filesystem>
 #include <optional>
 
+#include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "ddh/sdk/memory/free_memory.hpp"
 #include "engine/calls/instance.hpp"
@@ -18,6 +20,7 @@
 #include "engine/loop/memory_plan.hpp"
 #include "engine/loop/rank_setup.hpp"
 #include "engine/loop/train_loop.hpp"
+#include "engine/record/closing.hpp"
 #include "engine/record/rank_log.hpp"
 #include "engine/record/reports.hpp"
 #include "engine/record/summary.hpp"
@@ -34,7 +37,9 @@ namespace {
 class Rank : RankSetup {
  public:
   Rank(const RunPlan& plan, std::unique_ptr<RunConfig> config, RankLog log, const RankSeat& seat)
-      : RankSetup(plan, std::move(config), std::move(log.logger), seat), log_failure_(std::move(log.failure)) {}
+      : RankSetup(plan, std::move(config), std::move(log.logger), seat),
+        log_failure_(std::move(log.failure)),
+        line_(std::move(log.line)) {}
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
   ~Rank() { end(); }
@@ -239,6 +244,7 @@ class Rank : RankSetup {
           say_nothing_left();
         else
           report();
+        say_how_to_go_on();
         return end_with_failure();
       case Work::kEvaluate:
         return print_evaluations(setup(), programs_to_evaluate(*model_desc_, train_programs_));
@@ -253,11 +259,11 @@ class Rank : RankSetup {
     if (const std::string failure = log_failure_->sentence(); !failure.empty())
       ddh::fail(DDH_RESOURCE_EXHAUSTED, failure);
     output_ = std::make_unique<RunOutput>(services_, plan_.monitors, plan_.run_dir.string(), first.sample_unit,
-                                          checkpoints_->first_step_after(), order_->last_step(), plan_.facts);
+                                          checkpoints_->first_step_after(), order_->last_step(), line_, plan_.facts);
     train_end_ = train_loop(setup(), *order_, *rates_, *output_, *checkpoints_, *replicas_);
     services_.seat.record.set_begun();  // also a resumed run that had no step left
     if (!train_end_.stopped) services_.seat.record.set_done();
-    output_->finish_line();
+    line_->finish();
   }
 
   void save() {
@@ -265,6 +271,7 @@ class Rank : RankSetup {
     const FinalSave saved =
         save_final_weights(*plan_.final_weights, state_source(), services_, checks_->blame_for_nonfinite());
     save_failure_ = saved.problem;
+    weights_ = saved.path;
     if (is_first()) services_.log->info("weights after step {}: {}", train_end_.last_step, saved.path);
   }
 
@@ -274,9 +281,16 @@ class Rank : RankSetup {
                           train_end_.last_step, plan_.run_dir.string());
   }
 
+  // Also in log.txt: a run whose terminal was closed has no other place for it.
+  void say_how_to_go_on() const {
+    if (is_first() && train_end_.stopped && checkpoints_->has_saved(train_end_.last_step))
+      services_.log->info("stopped after step {} of {}; this continues the run: {}", train_end_.last_step,
+                          order_->last_step(), resume_command(plan_.run_dir.string()));
+  }
+
   // The file of a stopped run would be in the way of the run that resumes it.
   bool leaves_weights_to_checkpoint() const {
-    if (!train_end_.stopped || !checkpoints_->saves_at_stop()) return false;
+    if (!train_end_.stopped || !checkpoints_->has_saved(train_end_.last_step)) return false;
     if (is_first())
       services_.log->info(
           "train.save_final is not written, because the run was stopped; its checkpoint has the weights");
@@ -296,7 +310,8 @@ class Rank : RankSetup {
     if (is_first() && !estimates_.empty())
       summary.set_work(work_done(estimates_, *model_desc_, output_->work()),
                        rank_peak(config(), *services_.device, plan_.threads_per_rank));
-    output_->end(summary.json(services_, train_end_.last_step, output_->mean_step_ms()));
+    const RunOutput::Totals totals = output_->totals();
+    output_->end(summary.json(services_, train_end_.last_step, totals));
     const std::vector<std::string> samples = samples_of_the_end();
     if (!is_first() || config().get<bool>("run.quiet")) return;
     std::string text;
@@ -304,11 +319,21 @@ class Rank : RankSetup {
       ModelText shown;
       text += "--- a sample from the trained model ---\n" + shown.next(sample) + shown.rest() + "\n---\n";
     }
+    const size_t columns = terminal_columns(STDOUT_FILENO);
     try {
-      write_stdout(text + shown_text(summary.text()));
+      write_stdout(text + shown_text(summary.text(columns) + closing_text(closing(totals), columns)));
     } catch (const ddh::Error& error) {
       stdout_failure_ = error.what();
     }
+  }
+
+  RunClosing closing(const RunOutput::Totals& totals) {
+    RunClosing out{totals, train_end_.last_step, order_->last_step(), plan_.run_dir.string(), weights_};
+    out.checkpoint_step = checkpoints_->last_committed();
+    out.stopped = train_end_.stopped;
+    out.can_evaluate = eval_program() >= 0;
+    out.can_generate = can_generate(config(), sampler(), eval_program());
+    return out;
   }
 
   // What went wrong without costing the run its results.
@@ -384,6 +409,7 @@ class Rank : RankSetup {
   }
 
   const std::shared_ptr<const LogFailure> log_failure_;
+  const std::shared_ptr<TerminalLine> line_;
   std::unique_ptr<TrainOrder> order_;
   std::unique_ptr<PhaseRates> rates_;
   const ddh_comm_backend_api *comm_table_ = nullptr, *host_comm_table_ = nullptr;
@@ -395,6 +421,7 @@ class Rank : RankSetup {
   std::unique_ptr<OpRunner> runner_;
   std::unique_ptr<RunOutput> output_;
   TrainEnd train_end_{};
+  std::string weights_;                                       // the file that was written; empty: none
   std::string save_failure_, plan_failure_, stdout_failure_;  // sentences with which the run ends; empty: none
 };
 

@@ -69,8 +69,8 @@ class UpdatePrograms {
 class PhaseChanges {
  public:
   // All outlive this object.
-  PhaseChanges(const TrainSetup& setup, const TrainOrder& order, const UpdatePrograms& updates, RunOutput& output)
-      : setup_(setup), order_(order), updates_(updates), output_(output) {}
+  PhaseChanges(const TrainSetup& setup, const TrainOrder& order, const UpdatePrograms& updates)
+      : setup_(setup), order_(order), updates_(updates) {}
 
   // Whether before() resets or frees optimizer state.
   [[nodiscard]] bool changes_state(const TrainStep& step) const { return resets_state(step) || frees_state(step); }
@@ -94,7 +94,6 @@ class PhaseChanges {
   const TrainSetup& setup_;
   const TrainOrder& order_;
   const UpdatePrograms& updates_;
-  RunOutput& output_;
 };
 
 void PhaseChanges::before(const TrainStep& step) const {
@@ -124,7 +123,6 @@ void PhaseChanges::say(const TrainStep& step) const {
   for (const int32_t program : spec_of(step).turns)
     programs += (programs.empty() ? "" : ", ") + std::string(setup_.model.programs[program]->name);
   const std::string cycles = order_.cycles() > 1 ? ddh::str(", in ", order_.cycles(), " cycles") : "";
-  output_.finish_line();
   setup_.services.log->info("phase {} of {}{}: {}, {} steps", step.phase + 1, count, cycles, programs,
                             order_.steps_of(step.phase));
 }
@@ -180,7 +178,7 @@ class TrainLoop {
         max_skipped_(services_.config.get<int64_t>("precision.max_skipped")),
         evaluations_(setup_, order_, rates_, output_),
         updates_(setup_),
-        changes_(setup_, order_, updates_, output_),
+        changes_(setup_, order_, updates_),
         buffers_(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, services_, accum_,
                  services_.config.get<bool>("train.sync_buffers")) {
     checkpoints.restore(state());
@@ -250,7 +248,6 @@ class TrainLoop {
   // `buffer`: what Buffers::fold returned. Said once, because it may be so in every step.
   void warn_of_left_out(const std::string& buffer, int64_t step) {
     if (buffer.empty() || std::exchange(has_left_out_, true) || services_.seat.rank != 0) return;
-    output_.finish_line();
     services_.log->warn(
         "step {}: a micro-batch's contribution to buffer '{}' is not finite, so this micro-batch changes no buffer; "
         "later ones are left out without a warning; lower optimizer.lr, or set precision.compute=bf16 if it is fp16",

@@ -30,6 +30,22 @@ class ShownText final : public spdlog::custom_flag_formatter {
   [[nodiscard]] std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<ShownText>(); }
 };
 
+// Nothing, or what takes the progress line away.
+class NoLine final : public spdlog::custom_flag_formatter {
+ public:
+  explicit NoLine(std::shared_ptr<TerminalLine> line) : line_(std::move(line)) {}
+  void format(const spdlog::details::log_msg&, const std::tm&, spdlog::memory_buf_t& to) override {
+    const std::string_view text = line_->take();
+    to.append(text.data(), text.data() + text.size());
+  }
+  [[nodiscard]] std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<NoLine>(line_);
+  }
+
+ private:
+  std::shared_ptr<TerminalLine> line_;
+};
+
 // `pattern` has %* for the text.
 std::unique_ptr<spdlog::formatter> line_format(const std::string& pattern) {
   auto format = std::make_unique<spdlog::pattern_formatter>();
@@ -54,7 +70,11 @@ RankLog make_rank_log(const RunPlan& plan, const RunConfig& config, const RankSe
   const bool quiet = config.get<bool>("run.quiet");
   auto console = std::make_shared<spdlog::sinks::stderr_sink_mt>();
   console->set_level(seat.rank == 0 && !quiet ? spdlog::level::info : spdlog::level::warn);
-  console->set_formatter(line_format(seat.rank == 0 ? "%*" : "rank " + std::to_string(seat.rank) + ": %*"));
+  auto line = std::make_shared<TerminalLine>();
+  auto format = std::make_unique<spdlog::pattern_formatter>();
+  format->add_flag<NoLine>('!', line).add_flag<ShownText>('*');
+  format->set_pattern("%!" + (seat.rank == 0 ? "" : "rank " + std::to_string(seat.rank) + ": ") + "%*");
+  console->set_formatter(std::move(format));
   std::vector<spdlog::sink_ptr> sinks = {std::move(console)};
   if (!plan.run_dir.empty()) {
     // Append mode, because all ranks write to one file.
@@ -71,7 +91,7 @@ RankLog make_rank_log(const RunPlan& plan, const RunConfig& config, const RankSe
   log->flush_on(spdlog::level::info);
   auto failure = std::make_shared<LogFailure>();
   log->set_error_handler([failure](const std::string& reason) { failure->note(reason); });
-  return {std::move(log), std::move(failure)};
+  return {std::move(log), std::move(failure), std::move(line)};
 }
 
 void write_stdout(std::string_view text) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/record/terminal_line.hpp"
 #include "engine/services/rank_seat.hpp"
 #include "engine/services/run_config.hpp"
 #include "engine/settings/run_plan.hpp"
@@ -53,6 +54,7 @@ class LogFailure {
 struct RankLog {
   std::shared_ptr<spdlog::logger> logger;
   std::shared_ptr<const LogFailure> failure;
+  std::shared_ptr<TerminalLine> line;  // of this rank; lines of the log take its place
 };
 // Error: log.txt can't be opened.
 RankLog make_rank_log(const RunPlan& plan, const RunConfig& config, const RankSeat& seat);

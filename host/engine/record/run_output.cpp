@@ -2,11 +2,8 @@
 #include "engine/record/run_output.hpp"
 
 #include <spdlog/spdlog.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <string_view>
 #include <utility>
@@ -20,24 +17,6 @@ namespace ddhost {
 namespace {
 
 constexpr int64_t kNonfiniteWarnings = 5;
-constexpr std::chrono::milliseconds kRedraw{100};  // often enough for a terminal
-
-std::string duration_text(double seconds) {
-  char text[32];
-  const auto s = std::llround(seconds);
-  if (s >= 3600) {
-    std::snprintf(text, sizeof text, "%lldh%02lldm", s / 3600, s / 60 % 60);
-  } else {
-    std::snprintf(text, sizeof text, "%lldm%02llds", s / 60, s % 60);
-  }
-  return text;
-}
-
-// "  epoch 2/5 40%", "  epoch 2 40%"
-std::string epoch_text(const EpochPlace& place) {
-  const std::string of = place.epochs > 0 ? ddh::str("/", place.epochs) : "";
-  return place.epoch == 0 ? "" : ddh::str("  epoch ", place.epoch, of, " ", std::floor(100 * place.part), "%");
-}
 
 std::vector<RowValue> row_of(std::span<const ReportedValue> values, const std::string& prefix) {
   std::vector<RowValue> row;
@@ -58,39 +37,40 @@ std::string further_values(std::span<const ReportedValue> values, size_t room) {
   return out;
 }
 
-size_t terminal_columns() {
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
 }  // namespace
 
 RunOutput::RunOutput(RankServices& services, const std::vector<Plugin>& plugins, std::string run_dir,
-                     std::string items_name, int64_t resumed_after, int64_t last_step, std::string facts)
+                     std::string items_name, int64_t resumed_after, int64_t last_step,
+                     std::shared_ptr<TerminalLine> line, std::string facts)
     : services_(services),
       plugins_(plugins),
       run_dir_(std::move(run_dir)),
       items_name_(std::move(items_name)),
       facts_(std::move(facts)),
       resumed_after_(resumed_after),
+      line_(std::move(line)),
       every_(services.config.get<int64_t>("monitor.every")),
       last_step_(last_step) {
-  if (services.seat.rank != 0) return;
-  const auto progress = services.config.get<std::string>("monitor.progress");
-  const bool quiet = services.config.get<bool>("run.quiet");
-  const char* terminal = std::getenv("TERM");
-  const bool can_redraw = isatty(STDERR_FILENO) != 0 && terminal != nullptr && std::string_view(terminal) != "dumb";
-  progress_ = !quiet && (progress == "on" || (progress == "auto" && can_redraw));
+  if (services.seat.rank == 0) progress_.emplace(services.config, line_, resumed_after, last_step);
 }
 
-RunOutput::~RunOutput() { finish_line(); }
+RunOutput::~RunOutput() { line_->finish(); }
 
 void RunOutput::begin() {
+  begin_ = Clock::now();
   if (services_.seat.rank != 0) return;
   monitors_.emplace(services_, plugins_, run_dir_, resumed_after_);
   count_.emplace(run_dir_, resumed_after_);
+  progress_->begin(begin_);
   write_config();
   if (!facts_.empty()) note_start(run_dir_, facts_);
+}
+
+RunOutput::Totals RunOutput::totals() const {
+  Totals out = totals_;
+  out.items_name = items_name_;
+  out.seconds = begin_ == Clock::time_point{} ? 0 : std::chrono::duration<double>(Clock::now() - begin_).count();
+  return out;
 }
 
 void RunOutput::write_config() const {
@@ -108,8 +88,9 @@ void RunOutput::step_begin(int64_t step) {
 
 void RunOutput::step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts) {
   const double step_ms = std::chrono::duration<double, std::milli>(Clock::now() - step_start_).count();
-  total_ms_ += step_ms;
-  ++steps_timed_;
+  totals_.step_ms += step_ms;
+  totals_.items += outcome.world.items;
+  ++totals_.steps;
   Work& work = work_[facts.work];
   work.samples += facts.samples;
   work.ms += step_ms;
@@ -127,13 +108,11 @@ void RunOutput::step_end(const ddh_step_block& block, const StepOutcome& outcome
   if (block.step % every_ == 0 || block.step == last_step_ || outcome.requests.stop) write_step();
   try_to_count([&] { count_->done(block.step); });
   if (failure_.empty() && !count_->has_file()) {
-    finish_line();
     failure_ =
         ddh::str("'", run_dir_, "/", kRunLock, "' was removed while the run trained, so another run may use its ",
                  "folder; leave the files of a run alone until it ends");
   }
-  smooth_ms_ = smooth_ms_ == 0 ? step_ms : 0.9 * smooth_ms_ + 0.1 * step_ms;
-  show_progress(block, facts, step_ms, items_per_s);
+  tell_progress(block, facts, step_ms, items_per_s);
 }
 
 void RunOutput::write_step() {
@@ -161,7 +140,6 @@ void RunOutput::evaluated(int64_t step, std::span<const ReportedValue> values, s
   constexpr size_t kLogColumns = 160;
   if (!monitors_) return;
   write_row(DDH_ROW_EVAL, step, program, row_of(values, "val_"));
-  finish_line();
   services_.log->info("step {}: {}validation {} {:.4f}{}", step, program.empty() ? "" : ddh::str(program, ": "),
                       values[0].name, values[0].value, further_values(values, kLogColumns));
 }
@@ -185,12 +163,12 @@ void RunOutput::write_row(int32_t kind, int64_t step, std::string_view program, 
     monitors_->row(kind, step, program, values);
   } catch (const ddh::Error& error) {
     failure_ = error.what();
-    finish_line();
     if (step < last_step_) services_.log->warn("{}; the run ends after the next step", failure_);
   }
 }
 
 void RunOutput::saved(int64_t step) {
+  if (progress_) progress_->saved(step);
   if (count_ && step > 0) try_to_count([&] { count_->saved(step); });
 }
 
@@ -209,7 +187,6 @@ void RunOutput::warn_of_nonfinite(const ddh_step_block& block, const std::string
   int64_t power = 10;
   while (power < nonfinite_steps_) power *= 10;
   if (nonfinite_steps_ > kNonfiniteWarnings && nonfinite_steps_ != power) return;
-  finish_line();
   const std::string count =
       nonfinite_steps_ == 1 ? ""
                             : ddh::str(" (", nonfinite_steps_, " such steps",
@@ -218,27 +195,21 @@ void RunOutput::warn_of_nonfinite(const ddh_step_block& block, const std::string
                       block.skip != 0 ? "the step is skipped" : "train.skip_nonfinite is off, so it is applied", count);
 }
 
-void RunOutput::show_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s) {
-  const bool last = block.step == last_step_;
+void RunOutput::tell_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s) {
+  progress_->step_took(step_ms);
   const Clock::time_point now = Clock::now();
-  if (!progress_ || (!last && now - last_shown_ < kRedraw)) return;
-  last_shown_ = now;
-  const double eta_s = smooth_ms_ * static_cast<double>(last_step_ - block.step) / 1e3;
-  char text[256];
-  std::snprintf(text, sizeof text, "step %lld/%lld%.40s  loss %.4f  lr %.3g  norm %.3f  %.0f %.40s/s  %.1f ms  eta %s",
-                static_cast<long long>(block.step), static_cast<long long>(last_step_), epoch_text(facts.epoch).c_str(),
-                facts.values[0].value, block.lr, block.grad_norm, items_per_s, items_name_.c_str(), step_ms,
-                duration_text(eta_s).c_str());
-  const size_t columns = terminal_columns(), used = std::string_view(text).size() + 1;
-  std::fprintf(stderr, "\r%s%s \033[K", shown_text(text).c_str(),
-               shown_text(further_values(facts.values, columns > used ? columns - used : 0)).c_str());
-  std::fflush(stderr);
-  line_open_ = true;
-}
-
-void RunOutput::finish_line() {
-  if (line_open_) std::fputc('\n', stderr);
-  line_open_ = false;
+  if (!progress_->is_due(block.step, now)) return;
+  ProgressFacts told;
+  told.step = block.step;
+  told.epoch = facts.epoch;
+  told.values = facts.values;
+  told.lr = block.lr;
+  told.grad_norm = block.grad_norm;
+  told.items_per_s = items_per_s;
+  told.items_name = items_name_;
+  told.step_ms = step_ms;
+  for (const TagUsage& tag : services_.memory.usage()) told.memory_bytes += tag.peak_bytes;
+  progress_->tell(told, now);
 }
 
 Monitors::Monitors(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,

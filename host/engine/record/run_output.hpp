@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/record/run_output.hpp: the output of a run: rows for its monitor plugins, the progress line, warnings. Rank 0
-// writes them; the other ranks only report their step to the launcher.
+// engine/record/run_output.hpp: the output of a run: rows for its monitor plugins, progress, warnings. Rank 0 writes them;
+// the other ranks only report their step to the launcher.
 #pragma once
 
 #include <chrono>
@@ -16,6 +16,7 @@
 
 #include "ddh/kind/monitor.h"
 #include "engine/calls/instance.hpp"
+#include "engine/record/progress_report.hpp"
 #include "engine/record/step_count.hpp"
 #include "engine/samples/train_order.hpp"
 #include "engine/services/tables/interfaces.hpp"
@@ -76,7 +77,7 @@ class RunOutput {
   // `resumed_after`: the step of the checkpoint that the run was resumed from; 0: a new run.
   // `facts`: of this start, for run.json (run_history.hpp); "": none.
   RunOutput(RankServices& services, const std::vector<Plugin>& plugins, std::string run_dir, std::string items_name,
-            int64_t resumed_after, int64_t last_step, std::string facts = "");
+            int64_t resumed_after, int64_t last_step, std::shared_ptr<TerminalLine> line, std::string facts = "");
   ~RunOutput();
   RunOutput(const RunOutput&) = delete;
   RunOutput& operator=(const RunOutput&) = delete;
@@ -97,12 +98,18 @@ class RunOutput {
   [[nodiscard]] const std::string& count_failure() const { return count_failure_; }
   // Called if the run did not fail. `summary`: a JSON object.
   void end(const std::string& summary);
-  // Ends the progress line, so that other output can follow.
-  void finish_line();
 
-  [[nodiscard]] double mean_step_ms() const {
-    return steps_timed_ == 0 ? 0 : total_ms_ / static_cast<double>(steps_timed_);
-  }
+  // What the run has done since it began, or was resumed.
+  struct Totals {
+    std::string items_name;
+    int64_t steps = 0;
+    double items = 0;    // of all ranks
+    double step_ms = 0;  // of all steps
+    double seconds = 0;  // with evaluations and checkpoints
+    [[nodiscard]] double mean_step_ms() const { return steps == 0 ? 0 : step_ms / static_cast<double>(steps); }
+    [[nodiscard]] double items_per_s() const { return step_ms > 0 ? items / step_ms * 1e3 : 0; }
+  };
+  [[nodiscard]] Totals totals() const;
   // What this run has done so far.
   struct Work {
     uint64_t samples = 0;  // of all ranks
@@ -124,7 +131,7 @@ class RunOutput {
   void try_to_count(Count&& count);
   void add_usage(std::vector<RowValue>& row);
   void warn_of_nonfinite(const ddh_step_block& block, const std::string& nonfinite);
-  void show_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s);
+  void tell_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s);
 
   RankServices& services_;
   const std::vector<Plugin>& plugins_;
@@ -137,17 +144,14 @@ class RunOutput {
   std::string failure_, count_failure_;
   int64_t nonfinite_steps_ = 0;
   std::optional<Row> unwritten_;  // of the last step, where its row was not due
-  bool progress_ = false;
-  bool line_open_ = false;
+  const std::shared_ptr<TerminalLine> line_;
+  std::optional<ProgressReport> progress_;  // on rank 0
   int64_t every_ = 1;
   const int64_t last_step_;
-  Clock::time_point step_start_;
-  Clock::time_point last_shown_{};
+  Clock::time_point begin_{}, step_start_{};
   Clock::time_point measured_{};
   std::optional<ddh_device_usage> usage_;  // of the device, at `measured_`
-  double total_ms_ = 0;
-  int64_t steps_timed_ = 0;
-  double smooth_ms_ = 0;
+  Totals totals_;
   std::map<WorkKind, Work> work_;
 };
 

@@ -10,6 +10,12 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/table.hpp"
+#include "base/terminal.hpp"
+#include "base/text.hpp"
+#include "ddh/sdk/plugin.hpp"
+#include "engine/record/progress_text.hpp"
+
 namespace ddhost {
 namespace {
 
@@ -51,6 +57,20 @@ nlohmann::ordered_json bytes_of(const ddh_plan& plan) {
           {"optim", plan.optim_bytes},
           {"comm", plan.comm_bytes},
           {"file", plan.file_bytes}};
+}
+
+constexpr size_t kMostShown = 4;  // ranks with a column each
+bool is_many(size_t ranks) { return ranks > kMostShown; }
+
+std::string percent_text(double percent) { return number_as("%.1f", percent); }
+
+// The least, the median and the most of a value over the ranks.
+template <class All, class Value, class Text>
+std::array<std::string, 3> spread_of(const All& all, Value&& value, Text&& text) {
+  std::vector<decltype(value(all[0]))> values;
+  for (const auto& one : all) values.push_back(value(one));
+  std::sort(values.begin(), values.end());
+  return {text(values.front()), text(values[(values.size() - 1) / 2]), text(values.back())};
 }
 
 template <class... Args>
@@ -114,28 +134,93 @@ std::vector<Summary::Split> Summary::splits() const {
   return out;
 }
 
-std::string Summary::process_text() const {
+std::string Summary::memory_text(size_t columns) const {
+  std::vector<std::string> header = {""};
+  if (is_many(ranks_.size()))
+    header.insert(header.end(), {"now, most", "peak, least", "median", "most"});
+  else
+    for (size_t r = 0; r < ranks_.size(); ++r) header.push_back(ddh::str("rank ", r));
+  header.emplace_back("unique");
+  Table table(std::move(header));
+  for (size_t tag = 0; tag < kTagCount; ++tag) {
+    std::vector<std::string> row = {kTagNames[tag]};
+    if (is_many(ranks_.size())) {
+      row.push_back(spread_of(
+          ranks_, [tag](const RankSummary& r) { return r.memory[tag].now_bytes; }, bytes_text)[2]);
+      const auto peak = [tag](const RankSummary& r) { return r.memory[tag].peak_bytes; };
+      for (std::string& cell : spread_of(ranks_, peak, bytes_text)) row.push_back(std::move(cell));
+    } else {
+      for (const RankSummary& r : ranks_)
+        row.push_back(bytes_text(r.memory[tag].now_bytes) + " / " + bytes_text(r.memory[tag].peak_bytes));
+    }
+    row.push_back(bytes_text(unique_bytes(tag)));
+    table.add(std::move(row));
+  }
+  return wrapped(is_many(ranks_.size())
+                     ? "memory of the ranks, addressable (unique: shared pages counted once per machine)\n"
+                     : "memory (now / peak by rank, addressable; unique: shared pages counted once per "
+                       "machine)\n",
+                 columns, 2) +
+         table.text(columns);
+}
+
+std::string Summary::process_text(size_t columns) const {
   const std::vector<Split> all_splits = splits();
   if (all_splits.empty()) return "";
-  std::string out = "memory of the processes now, bytes (PSS: a page that n processes share counts as 1/n)\n";
-  const auto row = [&](const char* name, uint64_t Split::*part) {
-    line(out, "  %-9s", name);
+  std::vector<std::string> header = {""};
+  if (is_many(ranks_.size()))
+    header.insert(header.end(), {"least", "median", "most"});
+  else
+    for (size_t r = 0; r < ranks_.size(); ++r) header.push_back(ddh::str("rank ", r));
+  header.emplace_back("all");
+  Table table(std::move(header));
+  const auto add = [&](const char* name, uint64_t Split::*part) {
+    std::vector<std::string> row = {name};
     uint64_t all = 0;
-    for (const Split& split : all_splits) {
-      all += split.*part;
-      line(out, "  %15llu", static_cast<unsigned long long>(split.*part));
-    }
-    line(out, "  %15llu\n", static_cast<unsigned long long>(all));
+    for (const Split& split : all_splits) all += split.*part;
+    if (is_many(ranks_.size()))
+      for (std::string& cell : spread_of(
+               all_splits, [part](const Split& s) { return s.*part; }, bytes_text))
+        row.push_back(std::move(cell));
+    else
+      for (const Split& split : all_splits) row.push_back(bytes_text(split.*part));
+    row.push_back(bytes_text(all));
+    table.add(std::move(row));
   };
-  line(out, "  %-9s", "");
-  for (size_t r = 0; r < ranks_.size(); ++r) line(out, "  %15s", ("rank " + std::to_string(r)).c_str());
-  line(out, "  %15s\n", "all");
-  if (!ranks_.front().device_has_memory) row("tags", &Split::tags);
-  row("files", &Split::files);
-  row("rest", &Split::rest);
-  row("PSS", &Split::pss);
-  return out +
-         "  files: the program, libraries, and mapped data; rest: what plugins allocate themselves, caches, stacks\n";
+  if (!ranks_.front().device_has_memory) add("tags", &Split::tags);
+  add("files", &Split::files);
+  add("rest", &Split::rest);
+  add("PSS", &Split::pss);
+  return wrapped("memory of the processes now (PSS: a page that n processes share counts as 1/n)\n", columns, 2) +
+         table.text(columns) +
+         wrapped(
+             "  files: the program, libraries, and mapped data; rest: what plugins allocate themselves, caches, "
+             "stacks\n",
+             columns, 2);
+}
+
+std::string Summary::time_text(size_t columns) const {
+  std::vector<std::string> header = {""};
+  header.insert(header.end(), kSpanNames.begin(), kSpanNames.end());
+  Table table(std::move(header));
+  const auto share = [](const RankSummary& rank, size_t kind) {
+    double total = 0;
+    for (const double ms : rank.time_ms) total += ms;
+    return total > 0 ? 100 * rank.time_ms[kind] / total : 0.0;
+  };
+  std::vector<std::vector<std::string>> rows;
+  if (is_many(ranks_.size()))
+    for (const char* name : {"least", "median", "most"}) rows.push_back({name});
+  else
+    for (size_t r = 0; r < ranks_.size(); ++r) rows.push_back({ddh::str("rank ", r)});
+  for (size_t kind = 0; kind < kSpanKinds; ++kind) {
+    const std::array<std::string, 3> spread = spread_of(
+        ranks_, [&](const RankSummary& rank) { return share(rank, kind); }, percent_text);
+    for (size_t r = 0; r < rows.size(); ++r)
+      rows[r].push_back(is_many(ranks_.size()) ? spread[r] : percent_text(share(ranks_[r], kind)));
+  }
+  for (std::vector<std::string>& row : rows) table.add(std::move(row));
+  return "time, % of the loop\n" + table.text(columns);
 }
 
 void Summary::set_work(std::vector<ProgramWork> work, RankPeak peak) {
@@ -164,38 +249,16 @@ std::string Summary::work_text() const {
   return out;
 }
 
-std::string Summary::text() const {
-  std::string out = "memory, bytes (now / peak by rank, addressable; unique: shared pages counted once per machine)\n";
-  line(out, "  %-6s", "");
-  for (size_t r = 0; r < ranks_.size(); ++r) line(out, "  %27s", ("rank " + std::to_string(r)).c_str());
-  line(out, "  %15s\n", "unique");
-  for (size_t tag = 0; tag < kTagCount; ++tag) {
-    line(out, "  %-6s", kTagNames[tag]);
-    for (const RankSummary& r : ranks_) {
-      line(out, "  %13llu/%13llu", static_cast<unsigned long long>(r.memory[tag].now_bytes),
-           static_cast<unsigned long long>(r.memory[tag].peak_bytes));
-    }
-    line(out, "  %15llu\n", static_cast<unsigned long long>(unique_bytes(tag)));
-  }
-  out += process_text();
-  out += "time, % of the loop\n";
-  line(out, "  %-8s", "");
-  for (const char* name : kSpanNames) line(out, "  %8s", name);
-  out += '\n';
-  for (size_t r = 0; r < ranks_.size(); ++r) {
-    double total = 0;
-    for (const double ms : ranks_[r].time_ms) total += ms;
-    line(out, "  rank %-3zu", r);
-    for (const double ms : ranks_[r].time_ms) line(out, "  %8.1f", total > 0 ? 100 * ms / total : 0.0);
-    out += '\n';
-  }
-  return out + work_text();
+std::string Summary::text(size_t columns) const {
+  return memory_text(columns) + process_text(columns) + time_text(columns) + wrapped(work_text(), columns, 4);
 }
 
-std::string Summary::json(const RankServices& services, int64_t last_step, double mean_step_ms) const {
+std::string Summary::json(const RankServices& services, int64_t last_step, const RunOutput::Totals& totals) const {
   nlohmann::ordered_json out;
   out["steps"] = last_step;
-  out["mean_step_ms"] = mean_step_ms;
+  out["mean_step_ms"] = totals.mean_step_ms();
+  out["mean_" + totals.items_name + "_per_s"] = totals.items_per_s();
+  out["seconds"] = totals.seconds;
   out["world_size"] = services.seat.world_size();
   const std::vector<Split> all_splits = splits();
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ddh/ddh.h"
+#include "engine/record/run_output.hpp"
 #include "engine/services/tables/interfaces.hpp"
 
 namespace ddhost {
@@ -67,10 +68,11 @@ class Summary {
   // Adds the speed and the activations of each program to text and json.
   void set_work(std::vector<ProgramWork> work, RankPeak peak);
 
-  // The tables as text.
-  [[nodiscard]] std::string text() const;
+  // The tables as text that fits into a width.
+  [[nodiscard]] std::string text(size_t columns) const;
   // An object for metrics.jsonl.
-  [[nodiscard]] std::string json(const RankServices& services, int64_t last_step, double mean_step_ms) const;
+  [[nodiscard]] std::string json(const RankServices& services, int64_t last_step,
+                                 const RunOutput::Totals& totals) const;
 
  private:
   [[nodiscard]] uint64_t unique_bytes(size_t tag) const;  // of all ranks together
@@ -84,7 +86,10 @@ class Summary {
     uint64_t tags = 0, files = 0, rest = 0, pss = 0;
   };
   [[nodiscard]] std::vector<Split> splits() const;  // per rank; empty: the system does not say
-  [[nodiscard]] std::string process_text() const;
+  // Tables with a column or a row for each rank, or for the least, the median and the most of many ranks.
+  [[nodiscard]] std::string memory_text(size_t columns) const;
+  [[nodiscard]] std::string process_text(size_t columns) const;
+  [[nodiscard]] std::string time_text(size_t columns) const;
   [[nodiscard]] std::string work_text() const;
   std::vector<RankSummary> ranks_;
   std::map<std::string, uint64_t> counters_;  // rank 0's

@@ -81,7 +81,8 @@ struct MonitoredRun {
     host.config().set("monitor.progress", "off", "test");
     host.config().set("run.quiet", true, "test");
     std::ofstream(folder.file(kRunLock)) << "";
-    output.emplace(host.services, plugins, folder.path().string(), "samples", resumed_after, 4);
+    output.emplace(host.services, plugins, folder.path().string(), "samples", resumed_after, 4,
+                   std::make_shared<TerminalLine>());
   }
   void step(int64_t number, double loss, const std::string& nonfinite = "") {
     output->step_begin(number);

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/terminal.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+
+namespace ddhost {
+namespace {
+
+struct Range {
+  uint32_t first, last;
+};
+
+// Of Unicode 15 ("East Asian Width" W and F, and blocks of emoji as a whole).
+constexpr std::array<Range, 17> kWide = {{{0x1100, 0x115F},
+                                          {0x231A, 0x231B},
+                                          {0x2329, 0x232A},
+                                          {0x23E9, 0x23FA},
+                                          {0x25FD, 0x25FE},
+                                          {0x2600, 0x27BF},
+                                          {0x2B1B, 0x2B55},
+                                          {0x2E80, 0x303E},
+                                          {0x3041, 0xA4CF},
+                                          {0xA960, 0xA97F},
+                                          {0xAC00, 0xD7A3},
+                                          {0xF900, 0xFAFF},
+                                          {0xFE10, 0xFE6F},
+                                          {0xFF01, 0xFF60},
+                                          {0xFFE0, 0xFFE6},
+                                          {0x16FE0, 0x1B2FF},
+                                          {0x1F000, 0x3FFFD}}};
+constexpr std::array<Range, 8> kWithoutWidth = {{{0x0300, 0x036F},
+                                                 {0x0483, 0x0489},
+                                                 {0x1AB0, 0x1AFF},
+                                                 {0x1DC0, 0x1DFF},
+                                                 {0x200B, 0x200F},
+                                                 {0x20D0, 0x20FF},
+                                                 {0xFE00, 0xFE0F},
+                                                 {0xFE20, 0xFE2F}}};
+
+template <size_t n>
+bool is_in(const std::array<Range, n>& ranges, uint32_t code) {
+  return std::any_of(ranges.begin(), ranges.end(), [&](Range r) { return code >= r.first && code <= r.last; });
+}
+
+struct Character {
+  size_t bytes, columns;
+};
+
+Character character_at(std::string_view text, size_t at) {
+  const auto first = static_cast<unsigned char>(text[at]);
+  const size_t bytes = first < 0xC0 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  if (bytes == 1 || bytes > text.size() - at) return {1, 1};
+  uint32_t code = first & (0xFFU >> (bytes + 1));
+  for (size_t i = 1; i < bytes; ++i) code = code << 6 | (static_cast<unsigned char>(text[at + i]) & 0x3FU);
+  if (is_in(kWithoutWidth, code)) return {bytes, 0};
+  return {bytes, is_in(kWide, code) ? size_t{2} : size_t{1}};
+}
+
+void wrap_line(std::string& out, std::string_view line, size_t columns, size_t indent) {
+  size_t used = 0;
+  bool has_word = false;
+  for (size_t at = 0; at < line.size();) {
+    const size_t word = std::min(line.find_first_not_of(' ', at), line.size());
+    const size_t end = std::min(line.find(' ', word), line.size());
+    const size_t blanks = word - at, width = columns_of(line.substr(word, end - word));
+    if (has_word && used + blanks + width > columns) {
+      out += '\n' + std::string(indent, ' ');
+      used = indent;
+    } else {
+      out.append(blanks, ' ');
+      used += blanks;
+    }
+    out += line.substr(word, end - word);
+    used += width;
+    has_word = has_word || width > 0;
+    at = end;
+  }
+}
+
+}  // namespace
+
+size_t terminal_columns(int fd, size_t otherwise) {
+  winsize size{};
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : otherwise;
+}
+
+bool can_redraw(int fd) {
+  const char* const terminal = std::getenv("TERM");
+  return ::isatty(fd) != 0 && terminal != nullptr && *terminal != '\0' && std::string_view(terminal) != "dumb";
+}
+
+size_t columns_of(std::string_view text) {
+  size_t columns = 0;
+  for (size_t at = 0; at < text.size();) {
+    const Character c = character_at(text, at);
+    columns += c.columns;
+    at += c.bytes;
+  }
+  return columns;
+}
+
+std::string cut_to_columns(std::string_view text, size_t columns) {
+  size_t at = 0;
+  for (size_t used = 0; at < text.size();) {
+    const Character c = character_at(text, at);
+    if (used + c.columns > columns) break;
+    used += c.columns;
+    at += c.bytes;
+  }
+  return std::string(text.substr(0, at));
+}
+
+std::string wrapped(std::string_view text, size_t columns, size_t indent) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    wrap_line(out, text.substr(at, end - at), columns, indent);
+    if (end < text.size()) out += '\n';
+    at = end + 1;
+  }
+  return out;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cli/completion.cpp: `ddhost completion`. The script holds all words, so that completing them starts no process.
+#include <algorithm>
+#include <map>
+#include <ostream>
+#include <set>
+
+#include "base/text.hpp"
+#include "cli/commands.hpp"
+#include "cli/known_options.hpp"
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+// All that can be completed.
+struct Words {
+  std::set<std::string> keys;
+  std::map<std::string, std::set<std::string>> values;  // of keys and of flags
+  std::vector<CommandWords> commands;
+};
+
+// Only what no shell gives another meaning.
+bool is_safe(const std::string& word) {
+  return !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") ==
+                              std::string::npos;
+}
+
+Words words_of(const Registry& registry, const CompletionArgs& args) {
+  const std::vector<PluginFacts> plugins = known_plugins(registry, registry.all_files());
+  Words out;
+  out.commands = args.commands;
+  for (const KnownOption& known : known_options(plugins)) {
+    if (!is_safe(known.key)) continue;
+    out.keys.insert(known.key);
+    if (known.option.takes("boolean")) out.values[known.key] = {"true", "false"};
+    if (!known.option.legal.is_array()) continue;
+    for (const Json& value : known.option.legal)
+      if (const std::string text = value.is_string() ? value.get<std::string>() : value.dump(); is_safe(text))
+        out.values[known.key].insert(text);
+  }
+  for (const PluginFacts& plugin : plugins) {
+    if (!is_safe(plugin.id)) continue;
+    const std::string kind = kind_name(plugin.kind);
+    for (const std::string& key : {kind + ".plugin", kind + ".plugins", kind + ".type"})
+      if (out.keys.contains(key)) out.values[key].insert(plugin.id);
+    out.values["--" + kind].insert(plugin.id);
+    out.values["inspect"].insert(plugin.id);
+    out.values["explain"].insert(plugin.id);
+  }
+  out.values["explain"].insert(out.keys.begin(), out.keys.end());
+  out.values["list"] = {"strategies", "models",    "optimizers", "transports",
+                        "devices",    "schedules", "monitors",   "formats"};
+  out.values["ckpt"] = {"ls", "show", "verify", "diff", "prune", "import"};
+  out.values["completion"] = {"bash", "zsh", "fish"};
+  for (const CommandWords& command : out.commands) out.values["help"].insert(command.name);
+  return out;
+}
+
+template <class All>
+std::string joined(const All& words) {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
+std::string names_of(const std::vector<CommandWords>& commands) {
+  std::string out = "help";
+  for (const CommandWords& command : commands) out += " " + command.name;
+  return out;
+}
+
+// Branches of a shell's `case`: "  zero1) words='...' ;;".
+std::string branches(const Words& words) {
+  std::string out;
+  for (const auto& [name, values] : words.values) out += "    " + name + ") words='" + joined(values) + "' ;;\n";
+  return out;
+}
+std::string flag_branches(const Words& words) {
+  std::string out;
+  for (const CommandWords& command : words.commands)
+    out += "    " + command.name + ") words='" + joined(command.flags) + "' ;;\n";
+  return out;
+}
+
+// Bash divides words at '='.
+void print_bash(const Words& words, std::ostream& out) {
+  out << "# Completion of ddhost for bash, made by `ddhost completion bash`. Put it into\n"
+         "# ~/.local/share/bash-completion/completions/ddhost, or source it.\n"
+         "_ddhost_values() {\n  words=''\n  case $1 in\n"
+      << branches(words) << "  esac\n}\n_ddhost_flags() {\n  words=''\n  case $1 in\n"
+      << flag_branches(words)
+      << "    *) _ddhost_flags train ;;\n  esac\n}\n"
+         "_ddhost() {\n"
+         "  local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} key='' words=''\n"
+         "  if [[ $cur == '=' ]]; then key=$before cur=''; fi\n"
+         "  if [[ $before == '=' ]]; then key=${COMP_WORDS[COMP_CWORD-2]}; fi\n"
+         "  if [[ -z $key && ($before == -* || $COMP_CWORD -eq 2) ]]; then key=$before; fi\n"
+         "  if [[ -n $key && $cur != -* ]]; then _ddhost_values \"$key\"; fi\n"
+         "  if [[ -n $words ]]; then\n"
+         "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+         "  elif [[ $cur == -* ]]; then\n"
+         "    _ddhost_flags \"${COMP_WORDS[1]}\"\n"
+         "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+         "  elif [[ $before == '=' || $COMP_WORDBREAKS != *=* && $cur == *=* || $before == -* || -z $cur && -n $key "
+         "]]; then\n"
+         "    COMPREPLY=($(compgen -f -- \"$cur\"))\n"
+         "  else\n"
+         "    COMPREPLY=($(compgen -S = -W '"
+      << joined(words.keys)
+      << "' -- \"$cur\"))\n"
+         "    if ((${#COMPREPLY[@]})); then compopt -o nospace 2>/dev/null; fi\n"
+         "    if ((COMP_CWORD == 1)); then COMPREPLY+=($(compgen -W '"
+      << names_of(words.commands)
+      << "' -- \"$cur\")); fi\n"
+         "    if ((!${#COMPREPLY[@]})); then COMPREPLY=($(compgen -f -- \"$cur\")); fi\n"
+         "  fi\n}\ncomplete -F _ddhost ddhost\n";
+}
+
+void print_zsh(const Words& words, std::ostream& out) {
+  out << "#compdef ddhost\n"
+         "# Completion of ddhost for zsh, made by `ddhost completion zsh`. Put it as _ddhost into a folder of $fpath.\n"
+         "_ddhost_values() {\n  words=''\n  case $1 in\n"
+      << branches(words) << "  esac\n}\n_ddhost_flags() {\n  words=''\n  case $1 in\n"
+      << flag_branches(words)
+      << "    *) _ddhost_flags train ;;\n  esac\n}\n"
+         "_ddhost() {\n"
+         "  local cur=${words[CURRENT]} before=${words[CURRENT-1]} command=${words[2]}\n"
+         "  local -i at=$CURRENT\n"
+         "  local words=''\n"
+         "  if [[ $cur == *=* ]]; then\n"
+         "    _ddhost_values ${cur%%=*}\n"
+         "    compset -P '*='\n"
+         "    if [[ -n $words ]]; then compadd -- ${=words}; else _files; fi\n"
+         "    return\n"
+         "  fi\n"
+         "  if [[ $cur != -* && ($before == -* || $at -eq 3) ]]; then\n"
+         "    _ddhost_values $before\n"
+         "    if [[ -n $words ]]; then compadd -- ${=words}; return; fi\n"
+         "    if [[ $before == -* ]]; then _files; return; fi\n"
+         "  fi\n"
+         "  if [[ $cur == -* ]]; then _ddhost_flags $command; compadd -- ${=words}; return; fi\n"
+         "  if (( at == 2 )); then compadd -- "
+      << names_of(words.commands) << "; fi\n  compadd -S = -- " << joined(words.keys)
+      << "\n}\n"
+         "if [[ $funcstack[1] == _ddhost ]]; then _ddhost \"$@\"; else compdef _ddhost ddhost; fi\n";
+}
+
+void print_fish(const Words& words, std::ostream& out) {
+  out << "# Completion of ddhost for fish, made by `ddhost completion fish`. Put it into\n"
+         "# ~/.config/fish/completions/ddhost.fish.\n"
+         "complete -c ddhost -n __fish_use_subcommand -f -a '"
+      << names_of(words.commands) << "'\n";
+  for (const CommandWords& command : words.commands) {
+    const auto own = words.values.find(command.name);
+    if (own != words.values.end())
+      out << "complete -c ddhost -n '__fish_seen_subcommand_from " << command.name << "' -f -a '" << joined(own->second)
+          << "'\n";
+    for (const std::string& flag : command.flags) {
+      const auto values = words.values.find(flag);
+      const std::string when = command.name == "train" ? "not __fish_seen_subcommand_from eval generate plan"
+                                                       : "__fish_seen_subcommand_from " + command.name;
+      out << "complete -c ddhost -n '" << when << "' -l " << flag.substr(2)
+          << (values == words.values.end() ? "" : " -x -a '" + joined(values->second) + "'") << '\n';
+    }
+  }
+  for (const std::string& key : words.keys) {
+    const auto values = words.values.find(key);
+    std::string all;
+    if (values != words.values.end())
+      for (const std::string& value : values->second) all += (all.empty() ? "" : " ") + key + "=" + value;
+    out << "complete -c ddhost -f -a '" << (all.empty() ? key + "=" : all) << "'\n";
+  }
+}
+
+}  // namespace
+
+int print_completion(const Registry& registry, const CompletionArgs& args, std::ostream& out) {
+  const std::map<std::string, void (*)(const Words&, std::ostream&)> shells = {
+      {"bash", print_bash}, {"zsh", print_zsh}, {"fish", print_fish}};
+  const auto shell = shells.find(args.shell);
+  if (shell == shells.end())
+    ddh::fail(DDH_INVALID_ARGUMENT, "there is no completion for '", plain_text(args.shell, kShownValue),
+              "'; choose bash, zsh or fish");
+  shell->second(words_of(registry, args), out);
+  return 0;
+}
+
+}  // namespace ddhost

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cli/usage.hpp: what a mistake on the command line may have meant, and help that fits into 80 columns.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/command_line.hpp"
+
+namespace ddhost {
+
+// Sentences. `value`: what follows the flag, or "".
+std::string unknown_command(const std::string& word, const std::vector<std::string>& commands);
+std::string unknown_flag(const std::string& word, const std::string& value, const CommandWords& command);
+
+// The text of a help with its lines broken, those of a list below their second column.
+std::string fitted_help(const std::string& help);
+
+}  // namespace ddhost

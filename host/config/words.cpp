@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/words.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/text.hpp"
+#include "config/compat.hpp"
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+// "learning_rate" for "--Learning-Rate".
+std::string plain_word(std::string_view word) {
+  std::string out;
+  for (const char c : word) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0)
+      out += static_cast<char>(std::tolower(byte));
+    else if (!out.empty() && out.back() != '_')
+      out += '_';
+  }
+  while (!out.empty() && out.back() == '_') out.pop_back();
+  return out;
+}
+
+// Calls `see(words)` with each table's part at this path.
+template <class See>
+void for_each_table(const std::string& group, const std::string& part, See&& see) {
+  for (const CompatTable& table : compat_tables()) {
+    const auto of_group = table.groups.find(group);
+    if (of_group == table.groups.end()) continue;
+    const auto of_part = of_group->find(part);
+    if (of_part != of_group->end()) see(*of_part);
+  }
+}
+
+std::string looked_up(const Json& words, const std::string& word) {
+  for (const auto& [theirs, ours] : words.items())
+    if (plain_word(theirs) == word) return ours.get<std::string>();
+  return "";
+}
+
+std::string with_value(std::string text, const std::string& value) {
+  if (const size_t star = text.find('*'); star != std::string::npos) {
+    const bool is_whole = star == 0 || text[star - 1] == '=' || text[star - 1] == ' ';
+    text.replace(star, 1, !value.empty() ? plain_text(value, kShownValue) : is_whole ? "VALUE" : "N");
+  }
+  return text;
+}
+
+[[noreturn]] void ill_formed(const std::string& file, const std::string& name) {
+  ddh::fail(DDH_INVALID_ARGUMENT, "the table of names ", file, " is ill-formed: '", name,
+            "' does not hold objects of texts; fix the table");
+}
+
+void require_texts(const std::string& file, const std::string& name, const Json& words) {
+  if (!words.is_object()) ill_formed(file, name);
+  for (const auto& [word, ours] : words.items())
+    if (!ours.is_string()) ill_formed(file, name + "." + word);
+}
+
+void require_objects_of_texts(const std::string& file, const std::string& name, const Json& all) {
+  if (!all.is_object()) ill_formed(file, name);
+  for (const auto& [key, words] : all.items()) require_texts(file, name + "." + key, words);
+}
+
+}  // namespace
+
+std::string our_command(std::string_view word) {
+  std::string out;
+  for_each_table("words", "commands", [&](const Json& words) {
+    if (out.empty()) out = looked_up(words, plain_word(word));
+  });
+  return out;
+}
+
+std::string our_option(std::string_view name, const std::string& value) {
+  const size_t dot = name.rfind('.');
+  const std::string tail = plain_word(dot == std::string_view::npos ? name : name.substr(dot + 1));
+  std::string out;
+  for_each_table("words", "options", [&](const Json& words) {
+    if (out.empty()) out = looked_up(words, tail);
+  });
+  return with_value(out, value);
+}
+
+std::string our_value(const std::string& key, std::string_view value) {
+  std::string out;
+  for_each_table("words", "values", [&](const Json& values) {
+    if (out.empty() && values.contains(key)) out = looked_up(values[key], plain_word(value));
+  });
+  return out.empty() ? "" : key + "=" + out;
+}
+
+std::vector<std::string> words_of_option(const std::string& key) {
+  std::vector<std::string> out;
+  for_each_table("words", "options", [&](const Json& words) {
+    for (const auto& [word, ours] : words.items())
+      if (ours.get<std::string>().starts_with(key + "=")) out.push_back(word);
+  });
+  return out;
+}
+
+std::vector<std::string> words_of_value(const std::string& key, const std::string& value) {
+  std::vector<std::string> out;
+  for_each_table("words", "values", [&](const Json& values) {
+    if (!values.contains(key)) return;
+    for (const auto& [word, ours] : values[key].items())
+      if (ours == Json(value) && word != value) out.push_back(word);
+  });
+  return out;
+}
+
+Cost cost_of(const std::string& kind, const std::string& name) {
+  Cost out;
+  for_each_table("costs", kind, [&](const Json& costs) {
+    if (costs.contains(name)) out = {costs[name].value("bytes", ""), costs[name].value("time", "")};
+  });
+  return out;
+}
+
+void check_words(const std::string& file, const Json& table) {
+  if (const auto words = table.find("words"); words != table.end()) {
+    if (!words->is_object()) ill_formed(file, "words");
+    for (const auto& [part, content] : words->items())
+      part == "values" ? require_objects_of_texts(file, "words.values", content)
+                       : require_texts(file, "words." + part, content);
+  }
+  if (const auto costs = table.find("costs"); costs != table.end()) {
+    if (!costs->is_object()) ill_formed(file, "costs");
+    for (const auto& [kind, content] : costs->items()) require_objects_of_texts(file, "costs." + kind, content);
+  }
+}
+
+}  // namespace ddhost

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// config/words.hpp: words of other programs for commands, options and values, for hints (`words` in the tables of names), and
+// what options and plugins cost (`costs`). Capital letters and the marks between words make no difference: "--Learning-Rate"
+// is "learning_rate".
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.hpp"
+
+namespace ddhost {
+
+// What to write instead; "": the word is not known.
+std::string our_command(std::string_view word);                           // "eval" for "evaluate"
+std::string our_option(std::string_view name, const std::string& value);  // "optimizer.lr=0.1"
+std::string our_value(const std::string& key, std::string_view value);    // "strategy.plugin=zero2" for "ZeRO-2"
+// The other direction: words of other programs for a key, "learning_rate"; for a value of a key, "deepspeed_stage_2".
+std::vector<std::string> words_of_option(const std::string& key);
+std::vector<std::string> words_of_value(const std::string& key, const std::string& value);
+
+struct Cost {
+  std::string bytes, time;  // "": not known
+};
+// `kind`: "strategy", "optimizer", or "option" with a key as the name.
+Cost cost_of(const std::string& kind, const std::string& name);
+
+// Error: `words` or `costs` of a table has another form.
+void check_words(const std::string& file, const Json& table);
+
+}  // namespace ddhost

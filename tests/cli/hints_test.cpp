@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Mistakes and questions on the command line: what is said, and where to look.
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/terminal.hpp"
+#include "fixtures/harness/toy_run.hpp"
+
+using namespace ddhost::test;
+using Catch::Contains;
+
+namespace {
+
+std::string mistake(const Words& words) {
+  const Said said = call_ddhost(words);
+  CHECK(said.code != 0);
+  CHECK(std::count(said.err.begin(), said.err.end(), '\n') == 1);
+  return said.err;
+}
+
+void check_width(const std::string& text, size_t columns) {
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    INFO(line);
+    CHECK(ddhost::columns_of(line) <= columns);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("unknown flags, commands and values get the nearest one, or ours for a word of another program", "[hints]") {
+  CHECK_THAT(mistake({"--stratgy", "zero1"}),
+             Contains("no flag '--stratgy'") && Contains("did you mean '--strategy'?"));
+  CHECK_THAT(mistake({"--epochs", "3"}), Contains("here it is train.epochs=3"));
+  CHECK_THAT(mistake({"--learning-rate=0.1"}), Contains("here it is optimizer.lr=0.1"));
+  CHECK_THAT(mistake({"--train.steps", "5"}), Contains("no dashes: train.steps=5"));
+  CHECK_THAT(mistake({"eval", "--bogus"}), Contains("`ddhost help eval`"));
+  CHECK_THAT(mistake({"lst", "--markdown"}), Contains("no command 'lst'") && Contains("did you mean 'list'?"));
+  CHECK_THAT(mistake({"evaluate", "--weights", "x"}), Contains("no command 'evaluate'") && Contains("eval"));
+  CHECK_THAT(mistake({"precision.compute=bf15"}), Contains("did you mean bf16?"));
+  CHECK_THAT(mistake({"--dry-run", "--strategy", "deepspeed_stage_2"}), Contains("strategy.plugin=zero2"));
+  CHECK_THAT(mistake({"--dry-run", "--strategy", "zero2x"}), Contains("did you mean 'zero2'?"));
+  CHECK_THAT(mistake({"--dry-run", "--optimizer", "FusedAdam"}), Contains("optimizer.plugin=adamw"));
+  CHECK_THAT(mistake({"list", "modells"}), Contains("did you mean 'models'?"));
+  CHECK_THAT(mistake({"explain", "learning_rate"}), Contains("optimizer.lr"));
+}
+
+TEST_CASE("help fits into 80 columns, for each command", "[hints]") {
+  for (const char* command :
+       {"", "train", "eval", "generate", "plan", "list", "inspect", "explain", "ckpt", "export"}) {
+    const Words words = *command == '\0' ? Words{"help"} : Words{"help", command};
+    const Said said = call_ddhost(words);
+    CHECK(said.code == 0);
+    CHECK(said.out.size() > 100);
+    check_width(said.out, 80);
+  }
+  CHECK(call_ddhost({"help", "plan"}).out == call_ddhost({"plan", "--help"}).out);
+}
+
+TEST_CASE("list shows one kind of plugins", "[hints]") {
+  const Said said = call_ddhost({"list", "strategies"});
+  CHECK_THAT(said.out, Contains("strategy   zero2") && !Contains("optimizer  adamw"));
+  CHECK(call_ddhost({"list", "strategy"}).out == said.out);
+}
+
+TEST_CASE("explain says what an option and a plugin mean and cost, and what others call them", "[hints]") {
+  const Said option = call_ddhost({"explain", "train.recompute"});
+  CHECK(option.code == 0);
+  CHECK_THAT(option.out, Contains("meaning ") && Contains("bytes ") && Contains("time ") &&
+                             Contains("gradient_checkpointing") && Contains("ddhost train.recompute=1"));
+  const Said plugin = call_ddhost({"explain", "zero2"});
+  CHECK_THAT(plugin.out, Contains("strategy 'zero2'") && Contains("deepspeed_stage_2") &&
+                             Contains("--strategy zero2") && Contains("strategy.reduce_bucket_bytes"));
+  CHECK_THAT(call_ddhost({"explain", "strategy.reduce_bucket_size"}).out, Contains("strategy.reduce_bucket_bytes"));
+  check_width(option.out, 80);
+  check_width(plugin.out, 80);
+}
+
+TEST_CASE("inspect fits its width and shows the names that other programs have for an option", "[hints]") {
+  const Said said = call_ddhost({"inspect", "zero2"});
+  CHECK(said.code == 0);
+  CHECK_THAT(said.out, Contains("strategy.reduce_bucket_size"));
+  check_width(said.out, 100);
+}
+
+TEST_CASE("bash completes commands, flags, keys, values and plugins", "[hints]") {
+  const TempFolder folder;
+  const Said script = call_ddhost({"completion", "bash"});
+  REQUIRE(script.code == 0);
+  std::ofstream(folder.file("ddhost.bash"))
+      << script.out
+      << "try() { COMP_WORDS=(\"$@\"); COMP_CWORD=$(($#-1)); COMPREPLY=(); _ddhost; "
+         "echo \"<${COMPREPLY[*]}>\"; }\n"
+         "try ddhost pla\ntry ddhost --strat\ntry ddhost --strategy zero3_\n"
+         "try ddhost train.recom\ntry ddhost precision.compute = b\n"
+         "try ddhost list sched\ntry ddhost plan --all\ntry ddhost explain train.recom\n";
+  REQUIRE(std::system(("bash " + folder.file("ddhost.bash") + " > " + folder.file("out")).c_str()) == 0);
+  CHECK(read_text(folder.file("out")) ==
+        "<plan>\n<--strategy>\n<zero3_offload>\n<train.recompute=>\n<bf16>\n<schedules>\n<--all-strategies>\n"
+        "<train.recompute>\n");
+}
+
+TEST_CASE("the scripts for zsh and fish are accepted by these shells", "[hints]") {
+  const std::string shell = GENERATE("zsh", "fish");
+  const TempFolder folder;
+  const Said script = call_ddhost({"completion", shell});
+  REQUIRE(script.code == 0);
+  CHECK_THAT(script.out, Contains("zero3_offload") && Contains("train.recompute"));
+  if (std::system(("command -v " + shell + " >/dev/null").c_str()) != 0) {
+    WARN("skipped: there is no " << shell);
+    return;
+  }
+  std::ofstream(folder.file("script")) << script.out;
+  CHECK(std::system((shell + " -n " + folder.file("script")).c_str()) == 0);
+}
+
+TEST_CASE("ddhost without a word says what it does and what comes next", "[hints]") {
+  const TempFolder folder;
+  Process run({}, [&] {
+    if (chdir(folder.path().c_str()) != 0) _exit(126);
+  });
+  REQUIRE(run.wait(std::chrono::milliseconds(700)) != 0);  // its example is not trained to the end here
+  CHECK_THAT(run.err(), Contains("nothing is given, so this trains an example") && Contains("`ddhost help`"));
+}
