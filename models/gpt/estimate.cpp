@@ -68,8 +68,10 @@ ddh::ActivationPeaks Gpt::peaks(const ddh_estimate_args& args) {
     // A chunk of logits for each thread; then the gradients of the norm's result and of its input.
     const int64_t chunk = std::min(N * V, std::max(V, int64_t{1} << 16)), threads = at::get_num_threads();
     out.lasting_bytes = static_cast<uint64_t>(stream);
-    out.forward_bytes = static_cast<uint64_t>(device().by_operators() ? 0 : 2.0 * static_cast<double>(threads) * block(chunk * wide));
-    out.backward_bytes = static_cast<uint64_t>(2 * stream + (device().by_operators() && narrow < wide ? block(N * V * narrow) : 0));
+    out.forward_bytes =
+        static_cast<uint64_t>(device().by_operators() ? 0 : 2.0 * static_cast<double>(threads) * block(chunk * wide));
+    out.backward_bytes =
+        static_cast<uint64_t>(2 * stream + (device().by_operators() && narrow < wide ? block(N * V * narrow) : 0));
   } else {
     out.forward_bytes = static_cast<uint64_t>(stream + (narrow < wide ? block(N * C * narrow) : 0));
     out.backward_bytes = static_cast<uint64_t>(stream + block(config_.positions * C * wide));

@@ -73,7 +73,8 @@ ddh::ActivationPeaks Kgat::peaks(const ddh_estimate_args& args) {
     if (!passes_graph) backward = std::max(0.0, backward + block(rows * d * wide) - lasting);
   } else if (unit < score_unit() && simplified_) {
     const double in = static_cast<double>(config_.width_in(layer_of(unit)));
-    const double out = static_cast<double>(config_.layers[layer_of(unit)]), pairs = static_cast<double>(simplified_->n_pairs());
+    const double out = static_cast<double>(config_.layers[layer_of(unit)]),
+                 pairs = static_cast<double>(simplified_->n_pairs());
     const double of_nodes = block(N * out * wide), of_projected = block((N + pairs) * out * wide);
     const double narrowed = narrow < wide ? block(N * in * narrow) : 0, tails = block(pairs * in * narrow);
     lasting = of_nodes;
@@ -83,8 +84,10 @@ ddh::ActivationPeaks Kgat::peaks(const ddh_estimate_args& args) {
     backward += of_nodes + std::max(edges, products);
   } else if (unit < score_unit()) {
     const double in = static_cast<double>(config_.width_in(layer_of(unit)));
-    const double out = block(N * static_cast<double>(config_.layers[layer_of(unit)]) * wide), wide_in = block(N * in * wide);
-    const bool has_two = config_.aggregator == Aggregator::kBiInteraction, is_sage = config_.aggregator == Aggregator::kGraphSage;
+    const double out = block(N * static_cast<double>(config_.layers[layer_of(unit)]) * wide),
+                 wide_in = block(N * in * wide);
+    const bool has_two = config_.aggregator == Aggregator::kBiInteraction,
+               is_sage = config_.aggregator == Aggregator::kGraphSage;
     const double inputs = (has_two ? 2 : 1) * block(N * (is_sage ? 2 : 1) * in * narrow);
     lasting = out + block(N * wide);
     forward = inputs;

@@ -35,7 +35,8 @@ double attention_backward_bytes(const BlockSizes& s) {
     case AttentionWay::kFused: {  // in fp32, and the parts of the threads
       const int64_t threads = at::get_num_threads(), of_parts = a.B >= threads ? a.B : a.H;
       const int64_t n = std::max<int64_t>(1, (of_parts + threads - 1) / threads), n_parts = (of_parts + n - 1) / n;
-      return (is_narrow ? of_qkv + of_stream : 0) + 3.0 * static_cast<double>(n_parts) * block(rows * C * kWide * n / of_parts);
+      return (is_narrow ? of_qkv + of_stream : 0) +
+             3.0 * static_cast<double>(n_parts) * block(rows * C * kWide * n / of_parts);
     }
   }
   return 0;
@@ -54,11 +55,12 @@ ddh::ActivationPeaks block_peaks(const BlockSizes& s) {
   const double making_branch = branch + (is_narrow && s.drops ? stream : 0);
   // Gradients of the activation and of its input; of a bias they are summed in fp32.
   const double mlp = branch + 2 * hidden + std::max(is_narrow ? wide_hidden : 0, stream);
-  const double before_attention = stream + branch + stream;  // of the second norm's result, the branch, attention's result
+  const double before_attention =
+      stream + branch + stream;  // of the second norm's result, the branch, attention's result
   const double attention = before_attention + qkv + attention_backward_bytes(s);
   const double narrow_qkv = is_narrow ? block(rows * 3 * C * s.narrow_bytes) : 0;
-  const double of_part = (s.n_qkv > 1 ? block(rows * C * s.narrow_bytes) : 0) +
-                         (is_narrow ? block(rows * 3 * C / s.n_qkv * kWide) : 0);
+  const double of_part =
+      (s.n_qkv > 1 ? block(rows * C * s.narrow_bytes) : 0) + (is_narrow ? block(rows * 3 * C / s.n_qkv * kWide) : 0);
   const double inputs = before_attention + qkv + narrow_qkv + std::max(of_part, stream);
   const double backward = stream + std::max({making_branch, mlp, attention, inputs});
   // The result. The widened copy of a dropped activation is gone by then.

@@ -292,7 +292,7 @@ class Rank : RankSetup {
   }
 
   void report() {
-    Summary summary(services_, memory_plan_);
+    Summary summary(services_, memory_plan_, anon_);
     if (is_first() && !estimates_.empty())
       summary.set_work(work_done(estimates_, *model_desc_, output_->work()),
                        rank_peak(config(), *services_.device, plan_.threads_per_rank));

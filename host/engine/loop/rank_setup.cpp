@@ -57,6 +57,7 @@ void RankSetup::make_windows() {
 }
 
 void RankSetup::describe_model() {
+  anon_.before_model = process_memory().anon_rss;
   model_ = make(plan_.model, model_seat_, "model");
   model_table_ = &model_.require<ddh_model_api>(DDH_MODEL_IFACE, DDH_MODEL_API_MIN_SIZE);
   model_.call(PluginCall::kDescribe, model_table_->describe, &model_desc_);
@@ -67,6 +68,7 @@ void RankSetup::describe_model() {
     check_model(*model_desc_, plan_.model.desc->uses);
     check_outputs(*model_desc_, *model_table_);
   });
+  anon_.after_model = process_memory().anon_rss;
 }
 
 void RankSetup::choose_programs() {
@@ -164,8 +166,8 @@ void RankSetup::make_strategy(uint32_t flags) {
 }
 
 std::optional<uint64_t> RankSetup::activation_bytes() const {
-  const auto* const peaks = model_.find<ddh::ActivationPeaksApi>(ddh::kActivationPeaksInterface.data(),
-                                                                 sizeof(ddh::ActivationPeaksApi));
+  const auto* const peaks =
+      model_.find<ddh::ActivationPeaksApi>(ddh::kActivationPeaksInterface.data(), sizeof(ddh::ActivationPeaksApi));
   std::optional<uint64_t> most;
   for (const PhaseSpec& phase : phases_)
     for (const int32_t program : phase.turns) {

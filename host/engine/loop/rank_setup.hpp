@@ -12,6 +12,7 @@
 
 #include "engine/calls/instance.hpp"
 #include "engine/checks/check_model.hpp"
+#include "engine/record/process_memory.hpp"
 #include "engine/services/tables/interfaces.hpp"
 #include "engine/settings/course.hpp"
 #include "engine/settings/run_plan.hpp"
@@ -65,6 +66,7 @@ class RankSetup {
   const ddh_strategy_api* strategy_table_ = nullptr;
   ModelCopy model_copy_;
   const ddh_model_desc* model_desc_ = nullptr;
+  AnonMarks anon_{process_memory().anon_rss};
   ddh_plan memory_plan_{};
   std::vector<PhaseSpec> phases_;
   std::vector<int32_t> train_programs_;  // in turn, or those of all phases

@@ -2,37 +2,15 @@
 #include "engine/record/summary.hpp"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace ddhost {
 namespace {
 
-// Lines such as "Pss_File:   171 kB", after one with the addresses. The system visits each page for them, which takes
-// milliseconds per gigabyte.
-ProcessMemory process_memory() {
-  ProcessMemory out;
-  out.pid = getpid();
-  std::ifstream in("/proc/self/smaps_rollup");
-  in.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  std::string name, unit;
-  bool has_files = false;
-  for (uint64_t kib = 0; in >> name >> kib >> unit;) {
-    if (name == "Pss:") out.pss_bytes = kib * 1024;
-    if (name != "Pss_File:") continue;
-    out.file_bytes = kib * 1024;
-    has_files = true;
-  }
-  if (!has_files) out.pss_bytes = 0;
-  return out;
-}
-
-RankSummary own_summary(RankServices& services, const ddh_plan& plan) {
+RankSummary own_summary(RankServices& services, const ddh_plan& plan, const AnonMarks& anon) {
   RankSummary mine;
   mine.plan = plan;
   for (size_t tag = 0; tag < kTagCount; ++tag) mine.memory[tag] = services.memory.usage(static_cast<int32_t>(tag));
@@ -41,6 +19,7 @@ RankSummary own_summary(RankServices& services, const ddh_plan& plan) {
   getrusage(RUSAGE_SELF, &usage);
   mine.peak_rss_bytes = static_cast<uint64_t>(usage.ru_maxrss) * 1024;
   mine.process = process_memory();
+  mine.anon = anon;
   mine.device_has_memory = !services.device->is_host_memory();
   return mine;
 }
@@ -70,9 +49,9 @@ std::string plan_text(const ddh_plan& plan) {
   return out;
 }
 
-Summary::Summary(RankServices& services, const ddh_plan& plan)
+Summary::Summary(RankServices& services, const ddh_plan& plan, const AnonMarks& anon)
     : ranks_(static_cast<size_t>(services.seat.world_size)), counters_(services.clock.counters()) {
-  const RankSummary mine = own_summary(services, plan);
+  const RankSummary mine = own_summary(services, plan, anon);
   services.comm->all_gather_bytes(&mine, ranks_.data(), sizeof mine, "summary");
 }
 
@@ -82,34 +61,60 @@ uint64_t Summary::unique_bytes(size_t tag) const {
   return bytes;
 }
 
+namespace {
+
+// The ranks that are threads of one process.
+struct RanksOfProcess {
+  ProcessMemory memory;
+  int64_t n = 0;
+  uint64_t tagged = 0, freed = 0;
+  AnonMarks anon{UINT64_MAX, UINT64_MAX, 0};
+  void add(const RankSummary& rank, uint64_t its_tagged, uint64_t its_freed) {
+    if (n++ == 0) memory = rank.process;
+    tagged += its_tagged, freed += its_freed;
+    anon.at_start = std::min(anon.at_start, rank.anon.at_start);
+    anon.before_model = std::min(anon.before_model, rank.anon.before_model);
+    anon.after_model = std::max(anon.after_model, rank.anon.after_model);
+  }
+};
+
+}  // namespace
+
 // Ranks that are threads of one process share evenly what is not tagged. Pages that were never touched are in no process, so
 // tags may have more bytes than there are.
 std::vector<Summary::Split> Summary::splits() const {
-  struct Process {
-    ProcessMemory memory;
-    uint64_t n_threads = 0, tagged = 0;
-  };
-  std::map<int64_t, Process> processes;  // by pid
-  std::vector<uint64_t> tagged(ranks_.size(), 0);
+  std::map<int64_t, RanksOfProcess> processes;  // by pid
+  std::vector<uint64_t> tagged(ranks_.size(), 0), freed(ranks_.size(), 0);
   for (size_t r = 0; r < ranks_.size(); ++r) {
     const RankSummary& rank = ranks_[r];
     if (rank.process.pss_bytes == 0) return {};
-    for (const TagUsage& tag : rank.memory) tagged[r] += rank.device_has_memory ? 0 : tag.unique_now_bytes;
-    Process& process = processes[rank.process.pid];
-    if (process.n_threads++ == 0) process.memory = rank.process;
-    process.tagged += tagged[r];
+    if (!rank.device_has_memory) {
+      for (const TagUsage& tag : rank.memory) tagged[r] += tag.unique_now_bytes;
+      freed[r] = rank.memory[DDH_TAG_ACT].peak_bytes - rank.memory[DDH_TAG_ACT].now_bytes;
+    }
+    processes[rank.process.pid].add(rank, tagged[r], freed[r]);
   }
   std::vector<Split> out;
   for (size_t r = 0; r < ranks_.size(); ++r) {
-    const auto& [memory, n_threads, all_tagged] = processes.at(ranks_[r].process.pid);
-    const uint64_t not_in_files = memory.pss_bytes - std::min(memory.pss_bytes, memory.file_bytes);
-    const uint64_t tags_there = std::min(all_tagged, not_in_files);
-    const double share = all_tagged == 0 ? 0.0 : static_cast<double>(tagged[r]) / static_cast<double>(all_tagged);
+    const RanksOfProcess& ranks = processes.at(ranks_[r].process.pid);
+    const ProcessMemory& all = ranks.memory;
+    const uint64_t mapped = all.libraries + all.files + all.stacks;
+    const uint64_t untagged_there = all.pss_bytes - std::min(all.pss_bytes, mapped);
+    const auto share = [&](uint64_t mine, uint64_t of_all, uint64_t there) {
+      const double part = of_all == 0 ? 0.0 : static_cast<double>(mine) / static_cast<double>(of_all);
+      return static_cast<int64_t>(static_cast<double>(std::min(of_all, there)) * part);
+    };
+    // What the loader allocated: pages that other ranks share, and those that this process has written since.
+    const uint64_t written = ranks.anon.at_start - std::min(ranks.anon.at_start, all.shared_anon_rss);
+    const uint64_t grown = ranks.anon.after_model - std::min(ranks.anon.after_model, ranks.anon.before_model);
     Split& split = out.emplace_back();
-    split.tags = static_cast<uint64_t>(static_cast<double>(tags_there) * share);
-    split.files = memory.file_bytes / n_threads;
-    split.rest = (not_in_files - tags_there) / n_threads;
-    split.pss = split.tags + split.files + split.rest;
+    split.tags = share(tagged[r], ranks.tagged, untagged_there);
+    split.freed = share(freed[r], ranks.freed, untagged_there);
+    split.data = static_cast<int64_t>(grown) / ranks.n;
+    split.libraries = static_cast<int64_t>(all.libraries + all.shared_anon + written) / ranks.n;
+    split.files = static_cast<int64_t>(all.files) / ranks.n;
+    split.stacks = static_cast<int64_t>(all.stacks) / ranks.n;
+    split.pss = static_cast<int64_t>(all.pss_bytes) / ranks.n;
   }
   return out;
 }
@@ -118,24 +123,31 @@ std::string Summary::process_text() const {
   const std::vector<Split> all_splits = splits();
   if (all_splits.empty()) return "";
   std::string out = "memory of the processes now, bytes (PSS: a page that n processes share counts as 1/n)\n";
-  const auto row = [&](const char* name, uint64_t Split::*part) {
-    line(out, "  %-9s", name);
-    uint64_t all = 0;
+  const auto row = [&](const char* name, const auto& part) {
+    line(out, "  %-10s", name);
+    int64_t all = 0;
     for (const Split& split : all_splits) {
-      all += split.*part;
-      line(out, "  %15llu", static_cast<unsigned long long>(split.*part));
+      all += part(split);
+      line(out, "  %15lld", static_cast<long long>(part(split)));
     }
-    line(out, "  %15llu\n", static_cast<unsigned long long>(all));
+    line(out, "  %15lld\n", static_cast<long long>(all));
   };
-  line(out, "  %-9s", "");
+  line(out, "  %-10s", "");
   for (size_t r = 0; r < ranks_.size(); ++r) line(out, "  %15s", ("rank " + std::to_string(r)).c_str());
   line(out, "  %15s\n", "all");
-  if (!ranks_.front().device_has_memory) row("tags", &Split::tags);
-  row("files", &Split::files);
-  row("rest", &Split::rest);
-  row("PSS", &Split::pss);
+  if (!ranks_.front().device_has_memory) {
+    row("tags", [](const Split& s) { return s.tags; });
+    row("freed", [](const Split& s) { return s.freed; });
+  }
+  row("data sets", [](const Split& s) { return s.data; });
+  row("libraries", [](const Split& s) { return s.libraries; });
+  row("files", [](const Split& s) { return s.files; });
+  row("stacks", [](const Split& s) { return s.stacks; });
+  row("difference", [](const Split& s) { return s.difference(); });
+  row("PSS", [](const Split& s) { return s.pss; });
   return out +
-         "  files: the program, libraries, and mapped data; rest: what plugins allocate themselves, caches, stacks\n";
+         "  freed: activations that the model's library keeps for later; files: mapped data; difference: what nobody "
+         "names\n";
 }
 
 void Summary::set_work(std::vector<ProgramWork> work, RankPeak peak) {
@@ -209,7 +221,14 @@ std::string Summary::json(const RankServices& services, int64_t last_step, doubl
     for (size_t kind = 0; kind < kSpanKinds; ++kind) time[kSpanNames[kind]] = r.time_ms[kind];
     if (!all_splits.empty()) {
       const Split& split = all_splits[rank];
-      process = {{"tags", split.tags}, {"files", split.files}, {"rest", split.rest}, {"pss", split.pss}};
+      process = {{"tags", split.tags},
+                 {"freed", split.freed},
+                 {"data_sets", split.data},
+                 {"libraries", split.libraries},
+                 {"files", split.files},
+                 {"stacks", split.stacks},
+                 {"difference", split.difference()},
+                 {"pss", split.pss}};
     }
     out["ranks"].push_back({{"memory_bytes", memory},
                             {"plan_bytes", bytes_of(r.plan)},
