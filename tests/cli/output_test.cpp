@@ -173,7 +173,7 @@ TEST_CASE("the tables at the end count all of the process", "[cli]") {
     CHECK(of("libraries") > 100'000);
     CHECK(of("stacks") > 0);
     double sum = of("difference");
-    for (const char* name : {"tags", "freed", "data_sets", "libraries", "files", "stacks"}) sum += of(name);
+    for (const char* name : {"tags", "pools", "data_sets", "libraries", "files", "stacks"}) sum += of(name);
     CHECK(sum == of("pss"));
     CHECK(std::abs(of("difference")) < 0.05 * of("pss") + 500'000);  // small heaps: pages of which a part is used
   }

@@ -68,7 +68,9 @@ void RankSetup::describe_model() {
     check_model(*model_desc_, plan_.model.desc->uses);
     check_outputs(*model_desc_, *model_table_);
   });
-  anon_.after_model = process_memory().anon_rss;
+  const ProcessMemory now = process_memory();
+  anon_.after_model = now.anon_rss;
+  anon_.mapped_after_model = now.mapped_rss;
 }
 
 void RankSetup::choose_programs() {

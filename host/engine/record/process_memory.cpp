@@ -18,6 +18,7 @@ namespace {
 struct Mapping {
   uint64_t begin = 0, end = 0;
   std::string access, path;
+  bool asks_huge_pages = false;
   std::map<std::string, uint64_t> bytes;  // "Pss"
   [[nodiscard]] uint64_t of(const char* name) const {
     const auto at = bytes.find(name);
@@ -56,6 +57,8 @@ std::vector<Mapping> mappings_of(std::istream& in) {
     }
     std::istringstream words(line);
     std::string name, unit;
+    if (!out.empty() && line.starts_with("VmFlags:"))
+      out.back().asks_huge_pages = line.find(" hg") != std::string::npos;
     uint64_t kib = 0;
     if (out.empty() || !(words >> name >> kib >> unit) || name.empty()) continue;
     name.pop_back();  // the colon
@@ -87,14 +90,20 @@ ProcessMemory process_memory_of(std::istream& smaps) {
     const bool is_stack = m.path.starts_with("[stack") ||
                           (m.path.empty() && is_next && before->path.empty() && before->access.starts_with("---") &&
                            before->end - before->begin <= kLargestGuard && m.access.starts_with("rw-p"));
-    if (is_library || m.path == "[vdso]" || m.path == "[vvar]") {
+    const bool is_made_code = is_anon && m.access.find('x') != std::string::npos;
+    if (is_library || is_made_code || m.path == "[vdso]" || m.path == "[vvar]") {
       out.libraries += pss;
     } else if (is_stack) {
       out.stacks += pss;
-    } else if (m.is_file() && !m.is_shared_memory()) {
+    } else if (m.is_shared_memory()) {
+      out.shared_memory += pss;
+    } else if (m.is_file()) {
       out.files += pss;
+    } else if (is_anon && m.asks_huge_pages) {
+      out.huge += pss;
     } else if (is_anon) {
       out.anon_rss += m.of("Rss");
+      if (m.path != "[heap]") out.mapped_rss += m.of("Rss");
       out.shared_anon_rss += m.shared_rss();
       out.shared_anon += pss - std::min(pss, m.private_rss());
     }

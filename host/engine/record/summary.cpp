@@ -67,14 +67,15 @@ namespace {
 struct RanksOfProcess {
   ProcessMemory memory;
   int64_t n = 0;
-  uint64_t tagged = 0, freed = 0;
-  AnonMarks anon{UINT64_MAX, UINT64_MAX, 0};
-  void add(const RankSummary& rank, uint64_t its_tagged, uint64_t its_freed) {
+  uint64_t tagged = 0;
+  AnonMarks anon{UINT64_MAX, UINT64_MAX, 0, 0};
+  void add(const RankSummary& rank, uint64_t its_tagged) {
     if (n++ == 0) memory = rank.process;
-    tagged += its_tagged, freed += its_freed;
+    tagged += its_tagged;
     anon.at_start = std::min(anon.at_start, rank.anon.at_start);
     anon.before_model = std::min(anon.before_model, rank.anon.before_model);
     anon.after_model = std::max(anon.after_model, rank.anon.after_model);
+    anon.mapped_after_model = std::max(anon.mapped_after_model, rank.anon.mapped_after_model);
   }
 };
 
@@ -84,15 +85,12 @@ struct RanksOfProcess {
 // tags may have more bytes than there are.
 std::vector<Summary::Split> Summary::splits() const {
   std::map<int64_t, RanksOfProcess> processes;  // by pid
-  std::vector<uint64_t> tagged(ranks_.size(), 0), freed(ranks_.size(), 0);
+  std::vector<uint64_t> tagged(ranks_.size(), 0);
   for (size_t r = 0; r < ranks_.size(); ++r) {
     const RankSummary& rank = ranks_[r];
     if (rank.process.pss_bytes == 0) return {};
-    if (!rank.device_has_memory) {
-      for (const TagUsage& tag : rank.memory) tagged[r] += tag.unique_now_bytes;
-      freed[r] = rank.memory[DDH_TAG_ACT].peak_bytes - rank.memory[DDH_TAG_ACT].now_bytes;
-    }
-    processes[rank.process.pid].add(rank, tagged[r], freed[r]);
+    for (const TagUsage& tag : rank.memory) tagged[r] += rank.device_has_memory ? 0 : tag.unique_now_bytes;
+    processes[rank.process.pid].add(rank, tagged[r]);
   }
   std::vector<Split> out;
   for (size_t r = 0; r < ranks_.size(); ++r) {
@@ -100,16 +98,16 @@ std::vector<Summary::Split> Summary::splits() const {
     const ProcessMemory& all = ranks.memory;
     const uint64_t mapped = all.libraries + all.files + all.stacks;
     const uint64_t untagged_there = all.pss_bytes - std::min(all.pss_bytes, mapped);
-    const auto share = [&](uint64_t mine, uint64_t of_all, uint64_t there) {
-      const double part = of_all == 0 ? 0.0 : static_cast<double>(mine) / static_cast<double>(of_all);
-      return static_cast<int64_t>(static_cast<double>(std::min(of_all, there)) * part);
-    };
+    const double share = ranks.tagged == 0 ? 0.0 : static_cast<double>(tagged[r]) / static_cast<double>(ranks.tagged);
+    // Blocks with tags are in regions that ranks share, or mapped after the model was made, as those of allocators are.
+    const uint64_t private_tags = ranks.tagged - std::min(ranks.tagged, all.shared_memory);
+    const uint64_t blocks = all.huge + all.mapped_rss - std::min(all.mapped_rss, ranks.anon.mapped_after_model);
     // What the loader allocated: pages that other ranks share, and those that this process has written since.
     const uint64_t written = ranks.anon.at_start - std::min(ranks.anon.at_start, all.shared_anon_rss);
     const uint64_t grown = ranks.anon.after_model - std::min(ranks.anon.after_model, ranks.anon.before_model);
     Split& split = out.emplace_back();
-    split.tags = share(tagged[r], ranks.tagged, untagged_there);
-    split.freed = share(freed[r], ranks.freed, untagged_there);
+    split.tags = static_cast<int64_t>(static_cast<double>(std::min(ranks.tagged, untagged_there)) * share);
+    split.pools = static_cast<int64_t>(blocks - std::min(blocks, private_tags)) / ranks.n;
     split.data = static_cast<int64_t>(grown) / ranks.n;
     split.libraries = static_cast<int64_t>(all.libraries + all.shared_anon + written) / ranks.n;
     split.files = static_cast<int64_t>(all.files) / ranks.n;
@@ -137,8 +135,8 @@ std::string Summary::process_text() const {
   line(out, "  %15s\n", "all");
   if (!ranks_.front().device_has_memory) {
     row("tags", [](const Split& s) { return s.tags; });
-    row("freed", [](const Split& s) { return s.freed; });
   }
+  row("pools", [](const Split& s) { return s.pools; });
   row("data sets", [](const Split& s) { return s.data; });
   row("libraries", [](const Split& s) { return s.libraries; });
   row("files", [](const Split& s) { return s.files; });
@@ -146,8 +144,7 @@ std::string Summary::process_text() const {
   row("difference", [](const Split& s) { return s.difference(); });
   row("PSS", [](const Split& s) { return s.pss; });
   return out +
-         "  freed: activations that the model's library keeps for later; files: mapped data; difference: what nobody "
-         "names\n";
+         "  pools: blocks of allocators, with freed activations; files: mapped data; difference: what nobody names\n";
 }
 
 void Summary::set_work(std::vector<ProgramWork> work, RankPeak peak) {
@@ -222,7 +219,7 @@ std::string Summary::json(const RankServices& services, int64_t last_step, doubl
     if (!all_splits.empty()) {
       const Split& split = all_splits[rank];
       process = {{"tags", split.tags},
-                 {"freed", split.freed},
+                 {"pools", split.pools},
                  {"data_sets", split.data},
                  {"libraries", split.libraries},
                  {"files", split.files},

@@ -78,12 +78,12 @@ class Summary {
   // below 0.
   struct Split {
     int64_t tags = 0;       // as counted, without pages that were never touched
-    int64_t freed = 0;      // activations that were freed, which LibTorch's allocator keeps
+    int64_t pools = 0;      // blocks that allocators keep, such as those of freed activations
     int64_t data = 0;       // what the model's creation allocated: data sets
     int64_t libraries = 0;  // files with code, and what they had allocated when the rank began
     int64_t files = 0;      // others, of data
     int64_t stacks = 0, pss = 0;
-    [[nodiscard]] int64_t named() const { return tags + freed + data + libraries + files + stacks; }
+    [[nodiscard]] int64_t named() const { return tags + pools + data + libraries + files + stacks; }
     [[nodiscard]] int64_t difference() const { return pss - named(); }
   };
   [[nodiscard]] std::vector<Split> splits() const;  // per rank; empty: the system does not say

@@ -11,7 +11,8 @@ using namespace ddhost;
 
 namespace {
 
-// A library with its variables, a shared heap, a data file, a region of ranks, an arena, and a thread's stack behind its guard.
+// A library with its variables, a shared heap, a data file, a region of ranks, a thread's stack behind its guard, an arena, a
+// pool of huge pages and code that was made at run time.
 const char* const kSmaps = R"(1000-2000 r-xp 00000000 08:01 11                       /usr/lib/lib a.so
 Rss:                  40 kB
 Pss:                  20 kB
@@ -45,6 +46,13 @@ a0000-b0000 rw-p 00000000 00:00 0
 Rss:                 200 kB
 Pss:                 200 kB
 Private_Dirty:       200 kB
+c0000-d0000 rw-p 00000000 00:00 0
+Rss:                 400 kB
+Pss:                 400 kB
+VmFlags: rd wr mr mw me ac sd hg
+e0000-f0000 rwxp 00000000 00:00 0
+Rss:                   4 kB
+Pss:                   4 kB
 )";
 
 }  // namespace
@@ -53,13 +61,16 @@ TEST_CASE("mappings are libraries, stacks, files of data or anonymous memory") {
   std::istringstream in(kSmaps);
   const ProcessMemory memory = process_memory_of(in);
   constexpr uint64_t kKib = 1024;
-  CHECK(memory.libraries == 32 * kKib);
+  CHECK(memory.libraries == 36 * kKib);
   CHECK(memory.stacks == 12 * kKib);
   CHECK(memory.files == 16 * kKib);
   CHECK(memory.anon_rss == 300 * kKib);
+  CHECK(memory.mapped_rss == 200 * kKib);
   CHECK(memory.shared_anon_rss == 80 * kKib);
   CHECK(memory.shared_anon == 40 * kKib);
-  CHECK(memory.pss_bytes == 352 * kKib);
+  CHECK(memory.shared_memory == 32 * kKib);
+  CHECK(memory.huge == 400 * kKib);
+  CHECK(memory.pss_bytes == 756 * kKib);
 }
 
 TEST_CASE("the mappings of this process add up to what the system says") {
