@@ -43,7 +43,9 @@ class Rank : RankSetup {
     try {
       open_device();
       join_world();
+      anon_.before_model = process_memory().anon_rss;
       describe_model();
+      mark_memory_of_model();
       check_same_everywhere(data_fingerprints(*model_desc_), *services_.comm);
       choose_programs();
       choose_order();
@@ -162,11 +164,18 @@ class Rank : RankSetup {
              {DDH_TAG_OPTIM, memory_plan_.optim_bytes}}};
   }
 
+  void mark_memory_of_model() {
+    const ProcessMemory now = process_memory();
+    anon_.after_model = now.anon_rss;
+    anon_.mapped_after_model = now.mapped_rss;
+  }
+
   // Refuses a run that would end in the middle for lack of memory. Rank 0 says why. [collective]
   void require_fit() const {
     if (plan_.work != Work::kTrain || config().get<bool>("run.allow_overcommit")) return;
     SeenMemory mine{};
-    mine.planned = rank_memory(memory_plan_, services_.seat.rank, 0, 0, activation_bytes().value_or(0));
+    mine.planned = rank_memory(memory_plan_, services_.seat.rank, /*host_comm=*/buffer_bytes(), /*device_comm=*/0,
+                               activation_bytes().value_or(0));
     mine.device = services_.device->info();
     mine.addresses_left = ddh::free_addresses().bytes;
     std::vector<SeenMemory> all(static_cast<size_t>(services_.seat.world_size));
@@ -384,6 +393,7 @@ class Rank : RankSetup {
   }
 
   const std::shared_ptr<const LogFailure> log_failure_;
+  AnonMarks anon_;
   std::unique_ptr<TrainOrder> order_;
   std::unique_ptr<PhaseRates> rates_;
   const ddh_comm_backend_api *comm_table_ = nullptr, *host_comm_table_ = nullptr;

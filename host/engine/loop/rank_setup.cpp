@@ -9,6 +9,7 @@
 #include "engine/loop/evaluations.hpp"
 #include "engine/services/optim/optimizers.hpp"
 #include "engine/settings/model_settings.hpp"
+#include "engine/state/buffers.hpp"
 
 namespace ddhost {
 
@@ -57,7 +58,6 @@ void RankSetup::make_windows() {
 }
 
 void RankSetup::describe_model() {
-  anon_.before_model = process_memory().anon_rss;
   model_ = make(plan_.model, model_seat_, "model");
   model_table_ = &model_.require<ddh_model_api>(DDH_MODEL_IFACE, DDH_MODEL_API_MIN_SIZE);
   model_.call(PluginCall::kDescribe, model_table_->describe, &model_desc_);
@@ -68,9 +68,6 @@ void RankSetup::describe_model() {
     check_model(*model_desc_, plan_.model.desc->uses);
     check_outputs(*model_desc_, *model_table_);
   });
-  const ProcessMemory now = process_memory();
-  anon_.after_model = now.anon_rss;
-  anon_.mapped_after_model = now.mapped_rss;
 }
 
 void RankSetup::choose_programs() {
@@ -180,6 +177,11 @@ std::optional<uint64_t> RankSetup::activation_bytes() const {
         most = std::max(most.value_or(0), *bytes);
     }
   return most;
+}
+
+uint64_t RankSetup::buffer_bytes() const {
+  return buffers_bytes(*model_desc_, static_cast<uint64_t>(config().get<int64_t>("train.grad_accum_steps")),
+                       static_cast<uint64_t>(services_.seat.world_size), config().get<bool>("train.sync_buffers"));
 }
 
 // Destroys plugins before the services they use, windows before the transport whose memory they map, and the device last.

@@ -12,7 +12,6 @@
 
 #include "engine/calls/instance.hpp"
 #include "engine/checks/check_model.hpp"
-#include "engine/record/process_memory.hpp"
 #include "engine/services/tables/interfaces.hpp"
 #include "engine/settings/course.hpp"
 #include "engine/settings/run_plan.hpp"
@@ -43,8 +42,9 @@ class RankSetup {
   void make_optimizers();
   // `flags`: DDH_ATTACH_*.
   void make_strategy(uint32_t flags);
-  // The most that a training program keeps for its backward. nullopt: the model has no estimates.
+  // The most that a micro-batch of a training program takes at once. nullopt: the model has no estimates.
   [[nodiscard]] std::optional<uint64_t> activation_bytes() const;
+  [[nodiscard]] uint64_t buffer_bytes() const;  // that the exchange of the model's buffers takes
   void end_setup();
 
   [[nodiscard]] const RunConfig& config() const { return services_.config; }
@@ -66,7 +66,6 @@ class RankSetup {
   const ddh_strategy_api* strategy_table_ = nullptr;
   ModelCopy model_copy_;
   const ddh_model_desc* model_desc_ = nullptr;
-  AnonMarks anon_{process_memory().anon_rss};
   ddh_plan memory_plan_{};
   std::vector<PhaseSpec> phases_;
   std::vector<int32_t> train_programs_;  // in turn, or those of all phases
