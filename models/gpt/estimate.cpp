@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cost of a unit of a GPT: FLOPs of its products, bytes kept from forward to backward, and those that its calls take beside.
+// The cost of a unit of a GPT: FLOPs of its products, bytes kept from forward to backward, and those that its calls take
+// beside.
 #include <ATen/Parallel.h>
 
 #include "../ops/block_peaks.hpp"

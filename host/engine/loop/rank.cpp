@@ -41,6 +41,7 @@ class Rank : RankSetup {
 
   void run() {
     try {
+      anon_.at_start = process_memory().anon_rss;
       open_device();
       join_world();
       anon_.before_model = process_memory().anon_rss;

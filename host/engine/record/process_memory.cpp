@@ -27,11 +27,8 @@ struct Mapping {
   [[nodiscard]] uint64_t shared_rss() const { return of("Shared_Clean") + of("Shared_Dirty"); }
   [[nodiscard]] uint64_t private_rss() const { return of("Private_Clean") + of("Private_Dirty"); }
   [[nodiscard]] bool is_file() const { return !path.empty() && path[0] == '/'; }
-  // Regions that ranks share have names like files: "/dev/zero (deleted)", "/memfd:x (deleted)", "/dev/shm/x".
-  [[nodiscard]] bool is_shared_memory() const {
-    return path.starts_with("/dev/zero") || path.starts_with("/memfd:") || path.starts_with("/dev/shm/") ||
-           path.starts_with("/SYSV");
-  }
+  // Regions that ranks share; files of data are mapped for reading, or privately.
+  [[nodiscard]] bool is_shared_memory() const { return access.starts_with("rw-s"); }
 };
 
 // "7f12-7f34 rw-p 00000000 00:00 0   /path with spaces"; false: another line.

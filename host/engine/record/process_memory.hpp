@@ -28,11 +28,11 @@ ProcessMemory process_memory();
 // The same from a text like that of /proc/self/smaps.
 ProcessMemory process_memory_of(std::istream& smaps);
 
-// Resident anonymous memory of the process when a rank began, which libraries had allocated, and when its model had opened its
-// data sets.
+// Resident anonymous memory of the process at three times.
 struct AnonMarks {
-  uint64_t before_model = 0, after_model = 0;
-  uint64_t mapped_after_model = 0;  // of after_model: not in the heap
+  uint64_t at_start = 0;                       // when the rank began: what libraries had allocated
+  uint64_t before_model = 0, after_model = 0;  // the model opens its data sets in between
+  uint64_t mapped_after_model = 0;             // of after_model: not in the heap
 };
 
 }  // namespace ddhost

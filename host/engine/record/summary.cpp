@@ -68,10 +68,11 @@ struct RanksOfProcess {
   ProcessMemory memory;
   int64_t n = 0;
   uint64_t tagged = 0;
-  AnonMarks anon{UINT64_MAX, 0, 0};
+  AnonMarks anon{UINT64_MAX, UINT64_MAX, 0, 0};
   void add(const RankSummary& rank, uint64_t its_tagged) {
     if (n++ == 0) memory = rank.process;
     tagged += its_tagged;
+    anon.at_start = std::min(anon.at_start, rank.anon.at_start);
     anon.before_model = std::min(anon.before_model, rank.anon.before_model);
     anon.after_model = std::max(anon.after_model, rank.anon.after_model);
     anon.mapped_after_model = std::max(anon.mapped_after_model, rank.anon.mapped_after_model);
@@ -102,7 +103,7 @@ std::vector<Summary::Split> Summary::splits() const {
     const uint64_t private_tags = ranks.tagged - std::min(ranks.tagged, all.shared_memory);
     const uint64_t blocks = all.huge + all.mapped_rss - std::min(all.mapped_rss, ranks.anon.mapped_after_model);
     // What the loader allocated: pages that other ranks share, and those that this process has written since.
-    const uint64_t written = ranks.anon.before_model - std::min(ranks.anon.before_model, all.shared_anon_rss);
+    const uint64_t written = ranks.anon.at_start - std::min(ranks.anon.at_start, all.shared_anon_rss);
     const uint64_t grown = ranks.anon.after_model - std::min(ranks.anon.after_model, ranks.anon.before_model);
     Split& split = out.emplace_back();
     split.tags = static_cast<int64_t>(static_cast<double>(std::min(ranks.tagged, untagged_there)) * share);
