@@ -49,8 +49,8 @@ struct Parts {
         heads(samples > 1 ? s.H : std::clamp<int64_t>(4 * kScores / (s.T * s.T), 1, s.H)),
         per_sample((s.H + heads - 1) / heads),
         n((s.B + samples - 1) / samples * per_sample) {}
-  static constexpr int64_t kScores = int64_t{1}
-                                     << 16;  // of samples together; a sample is only divided above 4 of these
+  // Of samples together; a sample is only divided above 4 of these.
+  static constexpr int64_t kScores = int64_t{1} << 16;
   const int64_t samples, heads, per_sample, n;
 };
 

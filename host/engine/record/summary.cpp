@@ -133,9 +133,7 @@ std::string Summary::process_text() const {
   line(out, "  %-10s", "");
   for (size_t r = 0; r < ranks_.size(); ++r) line(out, "  %15s", ("rank " + std::to_string(r)).c_str());
   line(out, "  %15s\n", "all");
-  if (!ranks_.front().device_has_memory) {
-    row("tags", [](const Split& s) { return s.tags; });
-  }
+  if (!ranks_.front().device_has_memory) row("tags", [](const Split& s) { return s.tags; });
   row("pools", [](const Split& s) { return s.pools; });
   row("data sets", [](const Split& s) { return s.data; });
   row("libraries", [](const Split& s) { return s.libraries; });
