@@ -15,7 +15,21 @@
 
 namespace ddhost {
 
-enum class Command { kTrain, kEval, kGenerate, kPlan, kList, kInspect, kExplain, kCkpt, kExport, kCompletion, kRuns, kCompare, kTune };
+enum class Command {
+  kTrain,
+  kEval,
+  kGenerate,
+  kPlan,
+  kList,
+  kInspect,
+  kExplain,
+  kCkpt,
+  kExport,
+  kCompletion,
+  kRuns,
+  kCompare,
+  kTune
+};
 
 enum class CkptAction { kList, kShow, kVerify, kDiff, kPrune, kImport };
 struct CkptArgs {

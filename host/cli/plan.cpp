@@ -123,7 +123,7 @@ std::string notes(const std::vector<Planned>& all) {
     out += "sent: the strategy does not say what it sends\n";
   if (any([](const MemoryPlan& plan) { return !plan.unique_of_all(); }))
     out += ddh::str("of more than ", kMostPlannedRanks, " ranks the first and the last are planned\n");
-  return out + "not counted: temporary tensors, data sets, and the libraries of a process\n";
+  return out + "not counted: evaluations, data sets, and the libraries of a process\n";
 }
 
 nlohmann::ordered_json json_of(const RankMemory& rank, bool device_has_memory) {

@@ -9,8 +9,8 @@
 
 #include "checkpoint/checkpoint_folder.hpp"
 #include "cli/commands.hpp"
-#include "config/launchers.hpp"
 #include "config/compat.hpp"
+#include "config/launchers.hpp"
 #include "config/replaced.hpp"
 #include "config/run_length.hpp"
 #include "ddh/sdk/files/input_file.hpp"

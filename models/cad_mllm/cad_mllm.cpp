@@ -264,7 +264,7 @@ CadMllm::TextLengths CadMllm::lengths_of(const ItemSet& items) const {
   return out;
 }
 
-bool CadMllm::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
+Cost CadMllm::cost_of(const ddh_estimate_args& args) {
   const ddh_program_desc& program = *desc_.get().programs[args.program];
   const double samples = args.n_samples;
   const double prefix = static_cast<double>(BatchMaker(config_, stage_of(args.program)).prefix());
@@ -274,11 +274,34 @@ bool CadMllm::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
                   config_.compute == at::kFloat ? 4.0 : 2.0,
                   prefix > 0 || program.units[args.position] != llm_units_.front(),
                   device().by_operators()};
-  const Cost cost = units_[static_cast<size_t>(program.units[args.position])].unit.cost(load);
+  return units_[static_cast<size_t>(program.units[args.position])].unit.cost(load);
+}
+
+// Whether a position has a backward.
+bool CadMllm::goes_back(const ddh_estimate_args& args) {
+  const ddh_program_desc& program = *desc_.get().programs[args.program];
+  return program.kind == DDH_PROGRAM_TRAIN && program.position_flags != nullptr &&
+         (program.position_flags[args.position] & DDH_POSITION_FORWARD_ONLY) == 0;
+}
+
+const void* CadMllm::interface(std::string_view id) const {
+  return id == ddh::kActivationPeaksInterface ? ddh::activation_peaks_of<CadMllm>() : TorchModel::interface(id);
+}
+
+ddh::ActivationPeaks CadMllm::peaks(const ddh_estimate_args& args) {
+  ddh::ActivationPeaks out;
+  if (!goes_back(args)) return out;
+  const Cost cost = cost_of(args);
+  out.lasting_bytes = static_cast<uint64_t>(cost.lasting_bytes);
+  out.forward_bytes = static_cast<uint64_t>(cost.forward_at_peak);
+  out.backward_bytes = static_cast<uint64_t>(cost.backward_at_peak);
+  return out;
+}
+
+bool CadMllm::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
+  const Cost cost = cost_of(args);
   out = {sizeof out, 0, cost.forward_flops, 0, 0};
-  const bool goes_back = program.kind == DDH_PROGRAM_TRAIN && program.position_flags != nullptr &&
-                         (program.position_flags[args.position] & DDH_POSITION_FORWARD_ONLY) == 0;
-  if (!goes_back) return true;
+  if (!goes_back(args)) return true;
   out.backward_flops = cost.backward_flops;
   out.activation_bytes = static_cast<uint64_t>(cost.kept_bytes);
   return true;

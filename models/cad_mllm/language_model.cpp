@@ -122,7 +122,14 @@ Cost layer_cost(const LlmShape& s, const LoraShape& lora, const Load& load) {
   const double of_input = 2 * N * (C * Q + 2 * C * K + 3 * rank * C);
   const double of_attention = (load.by_operators ? 2 : 2.5) * attention;
   const double backward = base + 2 * adapters + of_attention - (load.input_learns ? 0 : of_input);
-  return {base + adapters + attention, backward, kept};
+  // The MLP has gradients of its product, and then of both factors. In 16 bits the gradient of the result is narrowed.
+  const double stream = block(N * wide * C), narrowed = load.narrow < wide ? block(N * load.narrow * C) : 0;
+  return {base + adapters + attention,
+          backward,
+          kept,
+          stream,
+          stream,
+          2 * stream + 2 * block(N * load.narrow * M) + narrowed};
 }
 
 Unit layer(const Config& config, int64_t index) {
@@ -178,11 +185,15 @@ Unit projector(const Config& config, const std::string& modality, int64_t in, in
     const double first = 2 * N * static_cast<double>(in) * hidden, second = 2 * N * hidden * static_cast<double>(out);
     // Features come without a gradient. They, the hidden layer before and after its activation, and the tokens are kept;
     // with dropout its mask too.
-    const double features = N * static_cast<double>(in);
-    return Cost{first + second, first + 2 * second,
+    const double features = N * static_cast<double>(in), tokens_out = block(4 * N * static_cast<double>(out));
+    const double of_hidden = block(N * load.narrow * hidden);
+    return Cost{first + second,
+                first + 2 * second,
                 block(4 * features) + (load.narrow < 4 ? block(load.narrow * features) : 0) +
-                    (s.dropout > 0 ? 3 : 2) * block(N * load.narrow * hidden) +
-                    block(4 * N * static_cast<double>(out))};
+                    (s.dropout > 0 ? 3 : 2) * of_hidden + tokens_out,
+                block(4 * features) + tokens_out,
+                of_hidden,
+                tokens_out + 2 * of_hidden};
   };
   return unit;
 }
@@ -219,9 +230,13 @@ Unit head(const Config& config) {
   unit.cost = [&config](const Load& load) {
     const double C = static_cast<double>(config.llm.width), V = static_cast<double>(config.llm.vocab);
     const double product = 2 * load.rows * C * V;
-    return Cost{product, product,
-                block(4 * load.samples * load.tokens * C) + block(4 * load.rows * C) + block(4 * load.rows) +
-                    block(4 * load.rows * V)};
+    const double stream = block(4 * load.samples * load.tokens * C), logits = block(4 * load.rows * V);
+    return Cost{product,
+                product,
+                stream + block(4 * load.rows * C) + block(4 * load.rows) + logits,
+                stream,
+                logits + (load.narrow < 4 ? block(load.narrow * load.rows * V) : 0),
+                2 * logits};
   };
   return unit;
 }

@@ -58,6 +58,8 @@ struct Load {
 // the unit's input included.
 struct Cost {
   double forward_flops = 0, backward_flops = 0, kept_bytes = 0;
+  double lasting_bytes = 0;                          // of kept_bytes: the input
+  double forward_at_peak = 0, backward_at_peak = 0;  // bytes beside kept_bytes, the result and its gradient included
 };
 
 struct DDH_HIDDEN Unit {

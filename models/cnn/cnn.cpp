@@ -245,13 +245,18 @@ void Cnn::add_norm(Norm& norm, bool frozen) {
       desc_.add_buffer(norm.name + ".num_batches_tracked", {}, DDH_I64, &norm.batches, sync, frozen ? 0 : 1);
 }
 
+const Unit* Cnn::unit_before(int32_t unit) const {
+  const auto index = static_cast<size_t>(unit);
+  return unit > 0 && !net_.units()[index]->restarts ? net_.units()[index - 1].get() : nullptr;
+}
+
 bool Cnn::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   const ddh_program_desc& program = *desc_.get().programs[args.program];
   const int32_t unit = program.units[args.position];
   const Unit& u = *net_.units()[static_cast<size_t>(unit)];
   const double B = args.n_samples;
   const bool learns = program.kind == DDH_PROGRAM_TRAIN && !u.is_frozen();
-  const Unit* const before = unit > 0 && !u.restarts ? net_.units()[static_cast<size_t>(unit) - 1].get() : nullptr;
+  const Unit* const before = unit_before(unit);
   const bool follows_frozen = before != nullptr && before->is_frozen();
   out = {sizeof out, 0, B * u.flops(), 0, 0};
   if (!learns) return true;
@@ -264,6 +269,33 @@ bool Cnn::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
     bytes += ddh::ActivationAllocator::block_bytes(B * static_cast<double>(before->shape().numel()) * element);
   out.activation_bytes = static_cast<uint64_t>(bytes);
   return true;
+}
+
+const void* Cnn::interface(std::string_view id) const {
+  return id == ddh::kActivationPeaksInterface ? ddh::activation_peaks_of<Cnn>() : TorchModel::interface(id);
+}
+
+ddh::ActivationPeaks Cnn::peaks(const ddh_estimate_args& args) {
+  const ddh_program_desc& program = *desc_.get().programs[args.program];
+  const int32_t unit = program.units[args.position];
+  const Unit& u = *net_.units()[static_cast<size_t>(unit)];
+  ddh::ActivationPeaks out;
+  if (program.kind != DDH_PROGRAM_TRAIN || u.is_frozen()) return out;
+  const double B = args.n_samples, element = compute_ == at::kFloat ? 4 : 2;
+  const auto result_of = [&](const Unit& of) {
+    return ddh::ActivationAllocator::block_bytes(B * static_cast<double>(of.shape().numel()) * element);
+  };
+  const Unit* const before = unit_before(unit);
+  const bool follows_frozen = before != nullptr && before->is_frozen();
+  const bool is_last = static_cast<size_t>(unit) + 1 == net_.units().size();
+  const Unit::Peaks peaks = u.peaks(B, compute_, before != nullptr && !follows_frozen);
+  // The last one gives a loss, whose operators have three tensors like the logits.
+  const double of_loss =
+      is_last ? 3 * ddh::ActivationAllocator::block_bytes(4 * B * static_cast<double>(u.shape().numel())) : 0;
+  out.lasting_bytes = static_cast<uint64_t>((is_last ? 0 : result_of(u)) + (follows_frozen ? result_of(*before) : 0));
+  out.forward_bytes = static_cast<uint64_t>(peaks.forward + of_loss);
+  out.backward_bytes = static_cast<uint64_t>(peaks.backward + of_loss);
+  return out;
 }
 
 }  // namespace cnn

@@ -8,6 +8,7 @@
 
 #include "../images/loader.hpp"
 #include "config.hpp"
+#include "ddh/sdk/activation_peaks.hpp"
 #include "ddh/sdk/torch/model.hpp"
 
 namespace cnn {
@@ -27,6 +28,8 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
   void batch_destroy(ddh_batch* batch) noexcept override;
   void derive(int32_t program, const double* sums, const double* counts, double* values) override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
+  const void* interface(std::string_view id) const override;
+  ddh::ActivationPeaks peaks(const ddh_estimate_args& args);
 
   // A batch of given pixels (B, [frames,] channels, side, side), which keeps its logits.
   ddh_batch* batch_of_pixels(const std::vector<float>& pixels, const std::vector<int64_t>& labels);
@@ -39,6 +42,7 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
   [[nodiscard]] Shape image_shape() const;
   ddh_batch* give_away(images::ImageBatch images);
   void build_description();
+  [[nodiscard]] const Unit* unit_before(int32_t unit) const;  // whose result it takes; nullptr: none
   void add_norm(Norm& norm, bool frozen);
   struct BatchTensors {
     at::Tensor pixels, targets;

@@ -118,6 +118,7 @@ Unit& Unit::batch_norm(const std::string& name, double eps, double momentum) {
   norm.variance.assign(static_cast<size_t>(channels), 1);
   norm.eps = eps, norm.momentum = momentum;
   pass(shape_, kInput);
+  steps_.back().is_norm = true;
   // Statistics of the micro-batch: for the backward, and for the running statistics, with the number of micro-batches.
   for (int i = 0; i < 4; ++i) keep({channels, sizeof(float), true});
   keep({1, sizeof(int64_t), true});
@@ -308,6 +309,10 @@ Unit& Unit::add(Layer layer) {
 
 // Counts the layer that computes `out` from the current result. A tensor that two layers keep is counted once.
 void Unit::pass(Shape out, unsigned keeps) {
+  const size_t first_param = steps_.empty() ? 0 : n_params_of_steps_;
+  steps_.push_back({shape_.numel(), out.numel(), is_kept_ || (keeps & kInput) != 0, (keeps & kOutput) != 0, false,
+                    kept_.size(), first_param});
+  n_params_of_steps_ = params_.size();
   if ((keeps & kInput) != 0) {
     if (!is_kept_) {
       keep({shape_.numel()});
@@ -328,12 +333,14 @@ void Unit::keep(Kept kept) {
   kept_.push_back(kept);
 }
 
+double Unit::block_of(const Kept& k, double n_samples, at::ScalarType type) const {
+  const double numel = static_cast<double>(k.numel) * (k.is_of_all ? 1 : n_samples);
+  const auto element_bytes = static_cast<double>(k.bytes > 0 ? k.bytes : static_cast<int64_t>(c10::elementSize(type)));
+  return ddh::ActivationAllocator::block_bytes(numel * element_bytes);
+}
+
 double Unit::kept_bytes(double n_samples, at::ScalarType type, at::Device device) const {
-  const auto element_bytes = static_cast<double>(c10::elementSize(type));
-  const auto blocks = [&](const Kept& k) {
-    const double numel = static_cast<double>(k.numel) * (k.is_of_all ? 1 : n_samples);
-    return ddh::ActivationAllocator::block_bytes(numel * (k.bytes > 0 ? static_cast<double>(k.bytes) : element_bytes));
-  };
+  const auto blocks = [&](const Kept& k) { return block_of(k, n_samples, type); };
   double bytes = is_kept_ ? 0 : blocks({shape_.numel()});
   for (const Kept& k : kept_) {
     if (n_frozen == 0 || k.n_params > n_frozen) bytes += blocks(k);
@@ -342,6 +349,55 @@ double Unit::kept_bytes(double n_samples, at::ScalarType type, at::Device device
     bytes += ddh::ActivationAllocator::block_bytes(
         lstm_workspace_bytes({l.frames, static_cast<int64_t>(n_samples), l.in, l.hidden}, type, device));
   return bytes;
+}
+
+// Backward goes from the last step to the first: it has the gradients of the step's result and of its input, and what this step
+// and earlier ones keep. A batch norm has another tensor like its input. The unit's result and its gradient stay. Gradients of
+// weights are in the compute dtype: in fp32 they are added to the view's at once, in 16 bits they stay to the end, and are then
+// converted.
+Unit::Peaks Unit::peaks(double n_samples, at::ScalarType type, bool gives_input_gradient) const {
+  const auto block = [&](int64_t numel) { return block_of({numel}, n_samples, type); };
+  const auto numel_of_params = [&](size_t first, size_t end) {
+    double numel = 0, largest = 0;
+    for (size_t p = std::max(first, n_frozen); p < end; ++p) {
+      double one = 1;
+      for (const int64_t side : params_[p].shape) one *= static_cast<double>(side);
+      numel += one, largest = std::max(largest, one);
+    }
+    return std::pair(numel, largest);
+  };
+  const double of_result = block(shape_.numel()), element_bytes = static_cast<double>(c10::elementSize(type));
+  double kept = 0;
+  std::vector<double> kept_to;  // by the end of each step
+  for (size_t s = 0, k = 0; s < steps_.size(); ++s) {
+    const size_t end = s + 1 < steps_.size() ? steps_[s + 1].first_kept : kept_.size();
+    for (; k < end; ++k)
+      kept += n_frozen == 0 || kept_[k].n_params > n_frozen ? block_of(kept_[k], n_samples, type) : 0;
+    kept_to.push_back(kept);
+  }
+  const bool keeps_result = is_kept_ && !steps_.empty() && steps_.back().keeps_out;
+  const double whole = kept + (is_kept_ ? 0 : of_result);
+  Peaks most;
+  double of_weights = 0;
+  for (size_t s = steps_.size(); s-- > 0;) {
+    const Step& step = steps_[s];
+    const bool is_last = s + 1 == steps_.size();
+    const double forward = kept_to[s] + (step.keeps_in ? 0 : block(step.in)) + (step.keeps_out ? 0 : block(step.out));
+    most.forward = std::max(most.forward, forward - whole);
+    const size_t end = is_last ? params_.size() : steps_[s + 1].first_param;
+    const double own = numel_of_params(step.first_param, end).first * element_bytes;
+    of_weights = type == at::kFloat ? own : of_weights + own;
+    const bool gives = s > 0 || gives_input_gradient;
+    const double gradients =
+        (is_last ? 0 : block(step.out)) + ((gives ? 1 : 0) + (step.is_norm ? 1 : 0)) * block(step.in);
+    const double result = (is_last && keeps_result ? 0 : of_result) + of_result;  // and its gradient
+    most.backward = std::max(most.backward, kept_to[s] + result + gradients + of_weights - whole);
+  }
+  if (type != at::kFloat)
+    most.backward =
+        std::max(most.backward, of_result + of_weights + 4 * numel_of_params(0, params_.size()).second +
+                                    (gives_input_gradient && !steps_.empty() ? block(steps_[0].in) : 0) - whole);
+  return most;
 }
 
 void Unit::count_flops(double flops) { work_.push_back({flops, params_.size()}); }

@@ -121,6 +121,12 @@ class DDH_HIDDEN Unit {
   // Bytes that autograd keeps for the backward, with the unit's result, in the allocator's blocks; `type` is the compute
   // dtype.
   [[nodiscard]] double kept_bytes(double n_samples, at::ScalarType type, at::Device device) const;
+  // At the peaks of forward and backward beside kept_bytes, the gradient of the unit's result included. Branches of residual
+  // connections count as layers in a row, so where there are any this is some percent off.
+  struct Peaks {
+    double forward = 0, backward = 0;
+  };
+  [[nodiscard]] Peaks peaks(double n_samples, at::ScalarType type, bool gives_input_gradient) const;
 
   // Its first parameters are not trained, and batch norms among them use their running statistics.
   size_t n_frozen = 0;
@@ -158,6 +164,16 @@ class DDH_HIDDEN Unit {
   struct Lstm {
     int64_t frames, in, hidden;
   };
+  // A layer in the order of the forward. Elements are of one sample.
+  struct Step {
+    int64_t in, out;
+    bool keeps_in, keeps_out;  // in kept_, before the step or by it
+    bool is_norm;
+    size_t first_kept, first_param;  // what is below is kept, or belongs, to earlier steps
+  };
+  [[nodiscard]] double block_of(const Kept& kept, double n_samples, at::ScalarType type) const;
+  std::vector<Step> steps_;
+  size_t n_params_of_steps_ = 0;       // parameters of the steps so far
   std::vector<Lstm> lstms_;            // whose workspaces are kept too
   bool is_kept_ = true;                // whether the result of the layers so far is already counted as kept
   std::optional<size_t> kept_result_;  // its place in kept_

@@ -35,6 +35,13 @@ at::Tensor attention_branch_backward(const UnitContext& u, const at::Tensor& dy,
   return linear_backward(u, kAttn, narrowed(u, d_qkv.view({dy.size(0), 3 * u.config.width})), saved.y_1, at::kFloat);
 }
 
+// A function of its own, so that the gradients of the hidden layer are gone before attention's.
+at::Tensor mlp_branch_backward(const UnitContext& u, const at::Tensor& dy, const BlockSaved& saved) {
+  const at::Tensor d_act = linear_backward(u, kMlpProj, dy, saved.act, u.config.compute);
+  const at::Tensor d_fc = ops::gelu_backward(activation(u), d_act, saved.fc);
+  return linear_backward(u, kFc, d_fc, saved.y_2, at::kFloat);
+}
+
 }  // namespace
 
 at::Tensor block(const UnitContext& u, const at::Tensor& x, BlockSaved& saved) {
@@ -51,9 +58,7 @@ at::Tensor block(const UnitContext& u, const at::Tensor& x, BlockSaved& saved) {
 at::Tensor block_backward(const UnitContext& u, at::Tensor dx, BlockSaved& saved) {
   const auto branch = [&](Site site) { return narrowed(u, drops(u) ? dropout(u, site, dx.clone()) : dx); };
 
-  const at::Tensor d_act = linear_backward(u, kMlpProj, branch(Site::kMlpOut), saved.act, u.config.compute);
-  const at::Tensor d_fc = ops::gelu_backward(activation(u), d_act, saved.fc);
-  const at::Tensor d_y2 = linear_backward(u, kFc, d_fc, saved.y_2, at::kFloat);
+  const at::Tensor d_y2 = mlp_branch_backward(u, branch(Site::kMlpOut), saved);
   dx = layer_norm_backward(u, kLn2, d_y2, saved.x_mid, saved.mean_2, saved.rstd_2).add_(dx);
 
   const at::Tensor d_y1 = attention_branch_backward(u, branch(Site::kAttentionOut), saved);

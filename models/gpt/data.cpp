@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <set>
 #include <sstream>
 
 #include "ddh/sdk/files/find_data.hpp"
@@ -130,9 +129,11 @@ void Tokens::read_text(const std::string& path, const std::string& val_path, dou
 }
 
 void Tokens::number_characters(const std::string& text, const std::string& val_text) {
-  std::set<unsigned char> distinct(text.begin(), text.end());
-  distinct.insert(val_text.begin(), val_text.end());
-  characters_.assign(distinct.begin(), distinct.end());
+  std::array<bool, 256> occurs{};
+  for (const std::string* from : {&text, &val_text})
+    for (const char c : *from) occurs[static_cast<unsigned char>(c)] = true;
+  for (size_t c = 0; c < occurs.size(); ++c)
+    if (occurs[c]) characters_ += static_cast<char>(c);
 }
 
 std::vector<uint16_t> Tokens::ids_of(std::string_view text, const std::string& path) const {

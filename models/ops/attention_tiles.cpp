@@ -42,17 +42,26 @@ struct Part {
   [[nodiscard]] Qkv of(const Qkv& all) const { return all.part(0, first_sample, samples).part(1, first_head, heads); }
 };
 
-// Calls body(part) for parts whose sizes depend on the shape alone, so that the bits do not depend on the threads.
+// Parts of sizes that depend on the shape alone, so that the bits do not depend on the threads.
+struct Parts {
+  explicit Parts(const AttentionShape& s)
+      : samples(std::clamp<int64_t>(kScores / (s.H * s.T * s.T), 1, std::max<int64_t>(1, s.B))),
+        heads(samples > 1 ? s.H : std::clamp<int64_t>(4 * kScores / (s.T * s.T), 1, s.H)),
+        per_sample((s.H + heads - 1) / heads),
+        n((s.B + samples - 1) / samples * per_sample) {}
+  // Of samples together; a sample is only divided above 4 of these.
+  static constexpr int64_t kScores = int64_t{1} << 16;
+  const int64_t samples, heads, per_sample, n;
+};
+
+// Calls body(part) for each.
 template <class Body>
 void for_parts(const AttentionShape& s, const Body& body) {
-  constexpr int64_t kScores = int64_t{1} << 16;  // of samples together; a sample is only divided above 4 of these
-  const int64_t samples = std::clamp<int64_t>(kScores / (s.H * s.T * s.T), 1, s.B);
-  const int64_t heads = samples > 1 ? s.H : std::clamp<int64_t>(4 * kScores / (s.T * s.T), 1, s.H);
-  const int64_t per_sample = (s.H + heads - 1) / heads;
-  ddh::for_pieces((s.B + samples - 1) / samples * per_sample, [&](int64_t i) {
+  const Parts parts(s);
+  ddh::for_pieces(parts.n, [&](int64_t i) {
     const OneThread one;
-    const int64_t sample = i / per_sample * samples, head = i % per_sample * heads;
-    body(Part{sample, std::min(samples, s.B - sample), head, std::min(heads, s.H - head)});
+    const int64_t sample = i / parts.per_sample * parts.samples, head = i % parts.per_sample * parts.heads;
+    body(Part{sample, std::min(parts.samples, s.B - sample), head, std::min(parts.heads, s.H - head)});
   });
 }
 
@@ -112,6 +121,12 @@ class Piece {
 };
 
 }  // namespace
+
+TiledPart tiled_part(const AttentionShape& s) {
+  const Parts parts(s);
+  const int64_t heads = parts.samples * parts.heads;
+  return {parts.n, heads, heads * std::min(kTileRows, s.T) * s.T, parts.samples > 1};
+}
 
 void tiled_attention(const AttentionShape& s, const DropoutPlace& place, const Qkv& all, const at::Tensor& out) {
   for_parts(s, [&](const Part& part) {

@@ -2,6 +2,7 @@
 //
 // The cost of a unit of a Vision Transformer: multiplications and additions of its products, and bytes kept from forward to
 // backward.
+#include "../ops/block_peaks.hpp"
 #include "ddh/sdk/torch/activations.hpp"
 #include "vit.hpp"
 
@@ -43,6 +44,48 @@ bool Vit::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   if (program.kind == DDH_PROGRAM_EVAL) out.backward_flops = bytes = 0;
   out.activation_bytes = static_cast<uint64_t>(bytes);
   return true;
+}
+
+const void* Vit::interface(std::string_view id) const {
+  return id == ddh::kActivationPeaksInterface ? ddh::activation_peaks_of<Vit>() : UnitModel::interface(id);
+}
+
+ddh::ActivationPeaks Vit::peaks(const ddh_estimate_args& args) {
+  const ddh_program_desc& program = *desc_.get().programs[args.program];
+  const int32_t unit = program.units[args.position];
+  const int64_t B = args.n_samples, C = config_.width, T = config_.tokens(), rows = B * T, patches = B * (T - 1);
+  const int64_t narrow = config_.compute == at::kFloat ? 4 : 2, wide = 4;  // bytes
+  const bool is_narrow = narrow < wide, trains = program.kind == DDH_PROGRAM_TRAIN;
+  const auto block = [](int64_t bytes) { return ddh::ActivationAllocator::block_bytes(static_cast<double>(bytes)); };
+  const double stream = block(rows * C * wide), of_classes = block(B * C * wide);
+  double forward = 0, backward = 0;
+  ddh::ActivationPeaks out;
+  if (unit == kEmbeddingUnit) {
+    const double pixels = is_narrow ? block(patches * config_.patch_numel() * narrow) : 0;
+    forward = stream + block(patches * C * wide) + pixels;
+    // The tokens of patches, copied, and in fp32 for the sum of the bias.
+    const double tokens = block(patches * C * narrow) + (is_narrow ? block(patches * C * narrow) : 0);
+    backward = stream + tokens + std::max(pixels, is_narrow ? block(patches * C * wide) : 0);
+  } else if (unit == head_unit()) {
+    ddh_estimate kept{};
+    estimate(args, kept);
+    out.lasting_bytes = kept.activation_bytes;  // it does not run again
+    forward = stream;
+    backward = stream + 2 * of_classes + 2 * block(B * config_.classes * wide);
+  } else {
+    const ops::AttentionShape shape{B, T, config_.n_head, C / config_.n_head, false};
+    const bool drops_attention = config_.attention_dropout > 0 && trains;
+    return ops::block_peaks({.attention = shape,
+                             .mlp_width = config_.mlp_width,
+                             .narrow_bytes = narrow,
+                             .way = ops::attention_way(shape, drops_attention, config_.compute, device()),
+                             .drops = trains && (config_.dropout > 0 || config_.drop_path(unit - 1) > 0),
+                             .drops_hidden = trains && config_.dropout > 0,
+                             .n_qkv = config_.names == Names::kHuggingFace ? 3 : 1});
+  }
+  out.forward_bytes = static_cast<uint64_t>(forward);
+  out.backward_bytes = static_cast<uint64_t>(backward);
+  return out;
 }
 
 }  // namespace vit

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../ops/model_products.hpp"
+#include "ddh/sdk/activation_peaks.hpp"
 #include "ddh/sdk/torch/unit_model.hpp"
 #include "layers.hpp"
 
@@ -33,6 +34,8 @@ class DDH_HIDDEN Vit final : public ddh::UnitModel<VitBatch, Context> {
   void prepare() override;
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
+  const void* interface(std::string_view id) const override;
+  ddh::ActivationPeaks peaks(const ddh_estimate_args& args);
 
   // A batch of given pixels (B, channels, side, side).
   ddh_batch* batch_of_pixels(const std::vector<float>& pixels, const std::vector<int64_t>& labels);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <thread>
-#include <utility>
 
 #include "ddh/sdk/plugin.hpp"
 
@@ -30,6 +29,22 @@ bool ask(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table, 
   return true;
 }
 
+// Bytes of a position: what it keeps for its backward, what of that is kept if its forward runs again, and what its calls
+// allocate beside.
+struct PositionBytes {
+  uint64_t kept = 0, lasting = 0, forward = 0, backward = 0;
+};
+
+std::optional<PositionBytes> ask(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
+                                 const ddh::ActivationPeaksApi* peaks, const ddh_estimate_args& args) {
+  ddh_estimate one{};
+  if (!ask(call, model, table, args, one)) return std::nullopt;
+  ddh::ActivationPeaks more;
+  if (peaks != nullptr) call(PluginCall::kEstimate, peaks->peaks, model, &args, &more);
+  return PositionBytes{one.activation_bytes, std::min(more.lasting_bytes, one.activation_bytes), more.forward_bytes,
+                       more.backward_bytes};
+}
+
 }  // namespace
 
 std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
@@ -53,21 +68,34 @@ std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst*
 }
 
 std::optional<uint64_t> peak_activation_bytes(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
-                                              const ProgramOps& ops, uint32_t n_samples) {
+                                              const ddh::ActivationPeaksApi* peaks, const ProgramOps& ops,
+                                              uint32_t n_samples) {
   if (table.estimate == nullptr) return std::nullopt;
-  std::map<int32_t, uint64_t> kept;  // by position
+  std::map<int32_t, PositionBytes> positions;
   uint64_t now = 0, peak = 0;
+  const auto reaches = [&](uint64_t more) { peak = std::max(peak, now + more); };
   for (const ddh_op& op : ops.ops()) {
-    if (op.phase == DDH_PHASE_BACKWARD) {
-      now -= std::exchange(kept[op.position], 0);
+    if (op.phase == DDH_PHASE_FORWARD || op.phase == DDH_PHASE_EVAL) {
+      const ddh_estimate_args args{sizeof(ddh_estimate_args), ops.program(), op.position, n_samples};
+      const std::optional<PositionBytes> asked = ask(call, model, table, peaks, args);
+      if (!asked) return std::nullopt;
+      const PositionBytes& p = positions[op.position] = *asked;
+      if ((op.flags & DDH_OP_FORWARD_ONLY) != 0) {
+        reaches(p.forward);
+        continue;
+      }
+      reaches(p.kept + p.forward);
+      now += (op.flags & DDH_OP_RECOMPUTED) != 0 ? p.lasting : p.kept;
       continue;
     }
-    if ((op.flags & (DDH_OP_FORWARD_ONLY | DDH_OP_RECOMPUTED)) != 0) continue;
-    ddh_estimate one{};
-    if (!ask(call, model, table, {sizeof(ddh_estimate_args), ops.program(), op.position, n_samples}, one))
-      return std::nullopt;
-    now += kept[op.position] = one.activation_bytes;
-    peak = std::max(peak, now);
+    const PositionBytes& p = positions.at(op.position);
+    if (op.phase == DDH_PHASE_RECOMPUTE) {
+      now += p.kept - p.lasting;
+      reaches(p.forward);
+    } else {
+      reaches(p.backward);
+      now -= p.kept;
+    }
   }
   return peak;
 }

@@ -128,7 +128,8 @@ class Planner : RankSetup {
 
   RankMemory plan_rank(uint64_t activations) {
     make_strategy(DDH_ATTACH_DRY);
-    return rank_memory(memory_plan_, seat_.rank, world_->bytes() - device_comm_, device_comm_, activations);
+    return rank_memory(memory_plan_, seat_.rank, world_->bytes() - device_comm_ + buffer_bytes(), device_comm_,
+                       activations);
   }
 
   void end() { end_setup(); }

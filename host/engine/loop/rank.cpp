@@ -46,9 +46,12 @@ class Rank : RankSetup {
 
   void run() {
     try {
+      anon_.at_start = process_memory().anon_rss;
       open_device();
       join_world();
+      anon_.before_model = process_memory().anon_rss;
       describe_model();
+      mark_memory_of_model();
       check_same_everywhere(data_fingerprints(*model_desc_), *services_.comm);
       choose_programs();
       choose_order();
@@ -167,11 +170,18 @@ class Rank : RankSetup {
              {DDH_TAG_OPTIM, memory_plan_.optim_bytes}}};
   }
 
+  void mark_memory_of_model() {
+    const ProcessMemory now = process_memory();
+    anon_.after_model = now.anon_rss;
+    anon_.mapped_after_model = now.mapped_rss;
+  }
+
   // Refuses a run that would end in the middle for lack of memory. Rank 0 says why. [collective]
   void require_fit() const {
     if (plan_.work != Work::kTrain || config().get<bool>("run.allow_overcommit")) return;
     SeenMemory mine{};
-    mine.planned = rank_memory(memory_plan_, services_.seat.rank, 0, 0, activation_bytes().value_or(0));
+    mine.planned = rank_memory(memory_plan_, services_.seat.rank, /*host_comm=*/buffer_bytes(), /*device_comm=*/0,
+                               activation_bytes().value_or(0));
     mine.device = services_.device->info();
     mine.addresses_left = ddh::free_addresses().bytes;
     std::vector<SeenMemory> all(static_cast<size_t>(services_.seat.world_size()));
@@ -306,7 +316,7 @@ class Rank : RankSetup {
   }
 
   void report() {
-    Summary summary(services_, memory_plan_);
+    Summary summary(services_, memory_plan_, anon_);
     if (is_first() && !estimates_.empty())
       summary.set_work(work_done(estimates_, *model_desc_, output_->work()),
                        rank_peak(config(), *services_.device, plan_.threads_per_rank));
@@ -410,6 +420,7 @@ class Rank : RankSetup {
 
   const std::shared_ptr<const LogFailure> log_failure_;
   const std::shared_ptr<TerminalLine> line_;
+  AnonMarks anon_;
   std::unique_ptr<TrainOrder> order_;
   std::unique_ptr<PhaseRates> rates_;
   const ddh_comm_backend_api *comm_table_ = nullptr, *host_comm_table_ = nullptr;

@@ -42,8 +42,9 @@ class RankSetup {
   void make_optimizers();
   // `flags`: DDH_ATTACH_*.
   void make_strategy(uint32_t flags);
-  // The most that a training program keeps for its backward. nullopt: the model has no estimates.
+  // The most that a micro-batch of a training program takes at once. nullopt: the model has no estimates.
   [[nodiscard]] std::optional<uint64_t> activation_bytes() const;
+  [[nodiscard]] uint64_t buffer_bytes() const;  // that the exchange of the model's buffers takes
   void end_setup();
 
   [[nodiscard]] const RunConfig& config() const { return services_.config; }

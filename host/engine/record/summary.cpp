@@ -2,12 +2,9 @@
 #include "engine/record/summary.hpp"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/table.hpp"
@@ -19,26 +16,7 @@
 namespace ddhost {
 namespace {
 
-// Lines such as "Pss_File:   171 kB", after one with the addresses. The system visits each page for them, which takes
-// milliseconds per gigabyte.
-ProcessMemory process_memory() {
-  ProcessMemory out;
-  out.pid = getpid();
-  std::ifstream in("/proc/self/smaps_rollup");
-  in.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  std::string name, unit;
-  bool has_files = false;
-  for (uint64_t kib = 0; in >> name >> kib >> unit;) {
-    if (name == "Pss:") out.pss_bytes = kib * 1024;
-    if (name != "Pss_File:") continue;
-    out.file_bytes = kib * 1024;
-    has_files = true;
-  }
-  if (!has_files) out.pss_bytes = 0;
-  return out;
-}
-
-RankSummary own_summary(RankServices& services, const ddh_plan& plan) {
+RankSummary own_summary(RankServices& services, const ddh_plan& plan, const AnonMarks& anon) {
   RankSummary mine;
   mine.plan = plan;
   for (size_t tag = 0; tag < kTagCount; ++tag) mine.memory[tag] = services.memory.usage(static_cast<int32_t>(tag));
@@ -47,6 +25,7 @@ RankSummary own_summary(RankServices& services, const ddh_plan& plan) {
   getrusage(RUSAGE_SELF, &usage);
   mine.peak_rss_bytes = static_cast<uint64_t>(usage.ru_maxrss) * 1024;
   mine.process = process_memory();
+  mine.anon = anon;
   mine.device_has_memory = !services.device->is_host_memory();
   return mine;
 }
@@ -80,6 +59,10 @@ void line(std::string& out, const char* format, Args... args) {
   out += text;
 }
 
+std::string signed_bytes_text(int64_t bytes) {
+  return bytes < 0 ? "-" + bytes_text(static_cast<uint64_t>(-bytes)) : bytes_text(static_cast<uint64_t>(bytes));
+}
+
 }  // namespace
 
 std::string plan_text(const ddh_plan& plan) {
@@ -90,9 +73,9 @@ std::string plan_text(const ddh_plan& plan) {
   return out;
 }
 
-Summary::Summary(RankServices& services, const ddh_plan& plan)
+Summary::Summary(RankServices& services, const ddh_plan& plan, const AnonMarks& anon)
     : ranks_(static_cast<size_t>(services.seat.world_size())), counters_(services.clock.counters()) {
-  const RankSummary mine = own_summary(services, plan);
+  const RankSummary mine = own_summary(services, plan, anon);
   services.comm->all_gather_bytes(&mine, ranks_.data(), sizeof mine, "summary");
 }
 
@@ -102,34 +85,58 @@ uint64_t Summary::unique_bytes(size_t tag) const {
   return bytes;
 }
 
+namespace {
+
+// The ranks that are threads of one process.
+struct RanksOfProcess {
+  ProcessMemory memory;
+  int64_t n = 0;
+  uint64_t tagged = 0;
+  AnonMarks anon{UINT64_MAX, UINT64_MAX, 0, 0};
+  void add(const RankSummary& rank, uint64_t its_tagged) {
+    if (n++ == 0) memory = rank.process;
+    tagged += its_tagged;
+    anon.at_start = std::min(anon.at_start, rank.anon.at_start);
+    anon.before_model = std::min(anon.before_model, rank.anon.before_model);
+    anon.after_model = std::max(anon.after_model, rank.anon.after_model);
+    anon.mapped_after_model = std::max(anon.mapped_after_model, rank.anon.mapped_after_model);
+  }
+};
+
+}  // namespace
+
 // Ranks that are threads of one process share evenly what is not tagged. Pages that were never touched are in no process, so
 // tags may have more bytes than there are.
 std::vector<Summary::Split> Summary::splits() const {
-  struct Process {
-    ProcessMemory memory;
-    uint64_t n_threads = 0, tagged = 0;
-  };
-  std::map<int64_t, Process> processes;  // by pid
+  std::map<int64_t, RanksOfProcess> processes;  // by pid
   std::vector<uint64_t> tagged(ranks_.size(), 0);
   for (size_t r = 0; r < ranks_.size(); ++r) {
     const RankSummary& rank = ranks_[r];
     if (rank.process.pss_bytes == 0) return {};
     for (const TagUsage& tag : rank.memory) tagged[r] += rank.device_has_memory ? 0 : tag.unique_now_bytes;
-    Process& process = processes[rank.process.pid];
-    if (process.n_threads++ == 0) process.memory = rank.process;
-    process.tagged += tagged[r];
+    processes[rank.process.pid].add(rank, tagged[r]);
   }
   std::vector<Split> out;
   for (size_t r = 0; r < ranks_.size(); ++r) {
-    const auto& [memory, n_threads, all_tagged] = processes.at(ranks_[r].process.pid);
-    const uint64_t not_in_files = memory.pss_bytes - std::min(memory.pss_bytes, memory.file_bytes);
-    const uint64_t tags_there = std::min(all_tagged, not_in_files);
-    const double share = all_tagged == 0 ? 0.0 : static_cast<double>(tagged[r]) / static_cast<double>(all_tagged);
+    const RanksOfProcess& ranks = processes.at(ranks_[r].process.pid);
+    const ProcessMemory& all = ranks.memory;
+    const uint64_t mapped = all.libraries + all.files + all.stacks;
+    const uint64_t untagged_there = all.pss_bytes - std::min(all.pss_bytes, mapped);
+    const double share = ranks.tagged == 0 ? 0.0 : static_cast<double>(tagged[r]) / static_cast<double>(ranks.tagged);
+    // Blocks with tags are in regions that ranks share, or mapped after the model was made, as those of allocators are.
+    const uint64_t private_tags = ranks.tagged - std::min(ranks.tagged, all.shared_memory);
+    const uint64_t blocks = all.huge + all.mapped_rss - std::min(all.mapped_rss, ranks.anon.mapped_after_model);
+    // What the loader allocated: pages that other ranks share, and those that this process has written since.
+    const uint64_t written = ranks.anon.at_start - std::min(ranks.anon.at_start, all.shared_anon_rss);
+    const uint64_t grown = ranks.anon.after_model - std::min(ranks.anon.after_model, ranks.anon.before_model);
     Split& split = out.emplace_back();
-    split.tags = static_cast<uint64_t>(static_cast<double>(tags_there) * share);
-    split.files = memory.file_bytes / n_threads;
-    split.rest = (not_in_files - tags_there) / n_threads;
-    split.pss = split.tags + split.files + split.rest;
+    split.tags = static_cast<int64_t>(static_cast<double>(std::min(ranks.tagged, untagged_there)) * share);
+    split.pools = static_cast<int64_t>(blocks - std::min(blocks, private_tags)) / ranks.n;
+    split.data = static_cast<int64_t>(grown) / ranks.n;
+    split.libraries = static_cast<int64_t>(all.libraries + all.shared_anon + written) / ranks.n;
+    split.files = static_cast<int64_t>(all.files) / ranks.n;
+    split.stacks = static_cast<int64_t>(all.stacks) / ranks.n;
+    split.pss = static_cast<int64_t>(all.pss_bytes) / ranks.n;
   }
   return out;
 }
@@ -174,28 +181,30 @@ std::string Summary::process_text(size_t columns) const {
     for (size_t r = 0; r < ranks_.size(); ++r) header.push_back(ddh::str("rank ", r));
   header.emplace_back("all");
   Table table(std::move(header));
-  const auto add = [&](const char* name, uint64_t Split::*part) {
+  const auto add = [&](const char* name, const auto& part) {
     std::vector<std::string> row = {name};
-    uint64_t all = 0;
-    for (const Split& split : all_splits) all += split.*part;
+    int64_t all = 0;
+    for (const Split& split : all_splits) all += part(split);
     if (is_many(ranks_.size()))
-      for (std::string& cell : spread_of(
-               all_splits, [part](const Split& s) { return s.*part; }, bytes_text))
-        row.push_back(std::move(cell));
+      for (std::string& cell : spread_of(all_splits, part, signed_bytes_text)) row.push_back(std::move(cell));
     else
-      for (const Split& split : all_splits) row.push_back(bytes_text(split.*part));
-    row.push_back(bytes_text(all));
+      for (const Split& split : all_splits) row.push_back(signed_bytes_text(part(split)));
+    row.push_back(signed_bytes_text(all));
     table.add(std::move(row));
   };
-  if (!ranks_.front().device_has_memory) add("tags", &Split::tags);
-  add("files", &Split::files);
-  add("rest", &Split::rest);
-  add("PSS", &Split::pss);
+  if (!ranks_.front().device_has_memory) add("tags", [](const Split& s) { return s.tags; });
+  add("pools", [](const Split& s) { return s.pools; });
+  add("data sets", [](const Split& s) { return s.data; });
+  add("libraries", [](const Split& s) { return s.libraries; });
+  add("files", [](const Split& s) { return s.files; });
+  add("stacks", [](const Split& s) { return s.stacks; });
+  add("difference", [](const Split& s) { return s.difference(); });
+  add("PSS", [](const Split& s) { return s.pss; });
   return wrapped("memory of the processes now (PSS: a page that n processes share counts as 1/n)\n", columns, 2) +
          table.text(columns) +
          wrapped(
-             "  files: the program, libraries, and mapped data; rest: what plugins allocate themselves, caches, "
-             "stacks\n",
+             "  pools: blocks of allocators, with freed activations; files: mapped data; difference: what nobody "
+             "names\n",
              columns, 2);
 }
 
@@ -272,7 +281,14 @@ std::string Summary::json(const RankServices& services, int64_t last_step, const
     for (size_t kind = 0; kind < kSpanKinds; ++kind) time[kSpanNames[kind]] = r.time_ms[kind];
     if (!all_splits.empty()) {
       const Split& split = all_splits[rank];
-      process = {{"tags", split.tags}, {"files", split.files}, {"rest", split.rest}, {"pss", split.pss}};
+      process = {{"tags", split.tags},
+                 {"pools", split.pools},
+                 {"data_sets", split.data},
+                 {"libraries", split.libraries},
+                 {"files", split.files},
+                 {"stacks", split.stacks},
+                 {"difference", split.difference()},
+                 {"pss", split.pss}};
     }
     out["ranks"].push_back({{"memory_bytes", memory},
                             {"plan_bytes", bytes_of(r.plan)},

@@ -10,17 +10,11 @@
 #include <vector>
 
 #include "ddh/ddh.h"
+#include "engine/record/process_memory.hpp"
 #include "engine/record/run_output.hpp"
 #include "engine/services/tables/interfaces.hpp"
 
 namespace ddhost {
-
-// What the system counts for a process. PSS: a page that n processes map counts as 1/n of a page.
-struct ProcessMemory {
-  int64_t pid = 0;          // ranks that are threads of one process have the same
-  uint64_t pss_bytes = 0;   // 0: not known (an old Linux, or no /proc)
-  uint64_t file_bytes = 0;  // of these: pages of files, of the program, of libraries and of mapped data
-};
 
 // One rank's facts, exchanged as bytes.
 struct RankSummary {
@@ -29,6 +23,7 @@ struct RankSummary {
   std::array<double, kSpanKinds> time_ms{};
   uint64_t peak_rss_bytes = 0;
   ProcessMemory process;
+  AnonMarks anon;
   bool device_has_memory = false;  // of its own; its tags then say nothing of the process
 };
 
@@ -63,8 +58,8 @@ std::string plan_text(const ddh_plan& plan);
 
 class Summary {
  public:
-  // Gathers the facts of all ranks; `plan` is this rank's. [collective]
-  Summary(RankServices& services, const ddh_plan& plan);
+  // Gathers the facts of all ranks; `plan` and `anon` are this rank's. [collective]
+  Summary(RankServices& services, const ddh_plan& plan, const AnonMarks& anon);
   // Adds the speed and the activations of each program to text and json.
   void set_work(std::vector<ProgramWork> work, RankPeak peak);
 
@@ -81,9 +76,17 @@ class Summary {
   }
   // Model FLOPs utilization: the part of the peak that the model's operations take.
   [[nodiscard]] double mfu(const ProgramWork& work) const { return flops_per_s_of_a_rank(work) / peak_.flops_per_s; }
-  // Where the memory of a rank's process is, now.
+  // Where the memory of a rank's process is, now: PSS in bytes. What is named is counted by itself, so the difference may be
+  // below 0.
   struct Split {
-    uint64_t tags = 0, files = 0, rest = 0, pss = 0;
+    int64_t tags = 0;       // as counted, without pages that were never touched
+    int64_t pools = 0;      // blocks that allocators keep, such as those of freed activations
+    int64_t data = 0;       // what the model's creation allocated: data sets
+    int64_t libraries = 0;  // files with code, and what they had allocated when the rank began
+    int64_t files = 0;      // others, of data
+    int64_t stacks = 0, pss = 0;
+    [[nodiscard]] int64_t named() const { return tags + pools + data + libraries + files + stacks; }
+    [[nodiscard]] int64_t difference() const { return pss - named(); }
   };
   [[nodiscard]] std::vector<Split> splits() const;  // per rank; empty: the system does not say
   // Tables with a column or a row for each rank, or for the least, the median and the most of many ranks.

@@ -12,6 +12,10 @@ namespace {
 
 constexpr uint64_t kFlagBytes = 8;  // keeps contributions aligned
 
+uint64_t row_bytes_of(const ddh_buffer_desc& buffer) {
+  return kFlagBytes + (bytes_of(buffer) + kFlagBytes - 1) / kFlagBytes * kFlagBytes;
+}
+
 template <class T, class Add>
 void fold_elements(const void* contribution, void* values, uint64_t numel, Add&& add) {
   const auto* given = static_cast<const T*>(contribution);
@@ -28,6 +32,20 @@ void fold_into(const ddh_buffer_desc& buffer, const void* contribution, void* va
   fold_elements<float>(contribution, values, buffer.numel, [decay](float old, float given) {
     return static_cast<float>(decay * static_cast<double>(old) + static_cast<double>(given));
   });
+}
+
+uint64_t buffers_bytes(const ddh_model_desc& desc, uint64_t micro_batches, uint64_t world_size, bool syncs) {
+  uint64_t synced = 0, largest = 0, row = 0;
+  for (uint32_t b = 0; b < desc.n_buffers; ++b) {
+    const ddh_buffer_desc& buffer = *desc.buffers[b];
+    if (buffer.numel == 0) continue;
+    if (buffer.sync == DDH_SYNC_FOLD) {
+      row += row_bytes_of(buffer);
+      largest = std::max(largest, bytes_of(buffer));
+    }
+    if (buffer.sync == DDH_SYNC_STEP && syncs && world_size > 1) synced += bytes_of(buffer);
+  }
+  return synced + row * micro_batches * (1 + world_size) + largest;
 }
 
 Buffers::Buffers(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table, const ddh_model_desc& desc,
@@ -61,7 +79,7 @@ void Buffers::account(int64_t sign) {
 
 void Buffers::add_folded(const ddh_buffer_desc& buffer, uint32_t index) {
   folded_.push_back({&buffer, index, row_bytes_});
-  row_bytes_ += kFlagBytes + (bytes_of(buffer) + kFlagBytes - 1) / kFlagBytes * kFlagBytes;
+  row_bytes_ += row_bytes_of(buffer);
 }
 
 void Buffers::sync() {

@@ -15,6 +15,9 @@ namespace ddhost {
 // buffer = fold_decay * buffer + contribution, element by element; F32 in double, rounded once. Integers wrap around.
 void fold_into(const ddh_buffer_desc& buffer, const void* contribution, void* values);
 
+// What an object of this class will take.
+uint64_t buffers_bytes(const ddh_model_desc& desc, uint64_t micro_batches, uint64_t world_size, bool syncs);
+
 class Buffers {
  public:
   // `desc`, `table` and `services` outlive this object. `micro_batches`: of a step and rank. `syncs`: train.sync_buffers.

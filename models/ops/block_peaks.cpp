@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "block_peaks.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+#include "attention_tiles.hpp"
+#include "ddh/sdk/torch/activations.hpp"
+
+namespace ops {
+namespace {
+
+constexpr int64_t kWide = 4;  // bytes of fp32
+
+double block(int64_t bytes) { return ddh::ActivationAllocator::block_bytes(static_cast<double>(bytes)); }
+
+// Beside the gradients of the result and of qkv.
+double attention_backward_bytes(const BlockSizes& s) {
+  const AttentionShape& a = s.attention;
+  const int64_t rows = a.B * a.T, C = a.width();
+  const double of_qkv = block(rows * 3 * C * kWide), of_stream = block(rows * C * kWide);
+  const bool is_narrow = s.narrow_bytes < kWide;
+  switch (s.way) {
+    case AttentionWay::kFlash:
+      return 3 * block(rows * C * s.narrow_bytes);
+    case AttentionWay::kExplicit:  // scores and their gradients; each product of the heads
+      return (is_narrow ? of_qkv : 0) + (s.drops ? 3 : 2) * block(a.B * a.H * a.T * a.T * kWide) + of_stream;
+    case AttentionWay::kTiled: {  // each thread: copies of its heads and their gradients, and four tiles of scores
+      const TiledPart part = tiled_part(a);
+      const double of_heads = block(part.heads * a.T * a.D * kWide), of_tile = block(part.tile_numel * kWide);
+      const auto threads = static_cast<double>(std::min<int64_t>(at::get_num_threads(), part.n_parts));
+      return (is_narrow ? of_qkv : 0) + threads * ((part.copies ? 3 : 0) * of_heads + 4 * of_heads + 4 * of_tile);
+    }
+    case AttentionWay::kFused: {  // in fp32, and the parts of the threads
+      const int64_t threads = at::get_num_threads(), of_parts = a.B >= threads ? a.B : a.H;
+      const int64_t n = std::max<int64_t>(1, (of_parts + threads - 1) / threads), n_parts = (of_parts + n - 1) / n;
+      return (is_narrow ? of_qkv + of_stream : 0) +
+             3.0 * static_cast<double>(n_parts) * block(rows * C * kWide * n / of_parts);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+// In the order of block_backward: the gradient of the stream is there all the time.
+ddh::ActivationPeaks block_peaks(const BlockSizes& s) {
+  const int64_t rows = s.attention.B * s.attention.T, C = s.attention.width(), M = s.mlp_width;
+  const bool is_narrow = s.narrow_bytes < kWide;
+  const double stream = block(rows * C * kWide), hidden = block(rows * M * s.narrow_bytes);
+  const double wide_hidden = block(rows * M * kWide), qkv = block(rows * 3 * C * kWide);
+  // A gradient of a branch: in 16 bits, or a copy with dropout, or the stream's itself.
+  const double branch = is_narrow ? block(rows * C * s.narrow_bytes) : s.drops ? stream : 0;
+  const double making_branch = branch + (is_narrow && s.drops ? stream : 0);
+  // Gradients of the activation and of its input; of a bias they are summed in fp32.
+  const double mlp = branch + 2 * hidden + std::max(is_narrow ? wide_hidden : 0, stream);
+  const double before_attention =
+      stream + branch + stream;  // of the second norm's result, the branch, attention's result
+  const double attention = before_attention + qkv + attention_backward_bytes(s);
+  const double narrow_qkv = is_narrow ? block(rows * 3 * C * s.narrow_bytes) : 0;
+  const double of_part =
+      (s.n_qkv > 1 ? block(rows * C * s.narrow_bytes) : 0) + (is_narrow ? block(rows * 3 * C / s.n_qkv * kWide) : 0);
+  const double inputs = before_attention + qkv + narrow_qkv + std::max(of_part, stream);
+  const double backward = stream + std::max({making_branch, mlp, attention, inputs});
+  // The result. The widened copy of a dropped activation is gone by then.
+  const double forward = std::max(stream, is_narrow && s.drops_hidden ? wide_hidden : 0);
+  ddh::ActivationPeaks out;
+  out.lasting_bytes = static_cast<uint64_t>(stream);
+  out.forward_bytes = static_cast<uint64_t>(forward);
+  out.backward_bytes = static_cast<uint64_t>(backward);
+  return out;
+}
+
+}  // namespace ops

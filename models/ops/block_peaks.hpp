@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ops/block_peaks.hpp: what a transformer block that writes its gradients itself (gpt, vit) allocates beside what it keeps.
+#pragma once
+
+#include "attention.hpp"
+#include "ddh/sdk/activation_peaks.hpp"
+
+namespace ops {
+
+struct BlockSizes {
+  AttentionShape attention;  // its width is the block's
+  int64_t mlp_width;
+  int64_t narrow_bytes;  // of an element of the compute dtype
+  AttentionWay way;
+  bool drops;         // dropout of the branches' results, so their gradients are copies
+  bool drops_hidden;  // dropout of the activation's result
+  int64_t n_qkv;      // layers of query, key and value: 1 or 3
+};
+ddh::ActivationPeaks block_peaks(const BlockSizes& s);
+
+}  // namespace ops
