@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
+#include "cli/user_files.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/services/tables/interfaces.hpp"
 #include "launch/launch.hpp"
@@ -50,6 +51,8 @@ int run_command(const CommandLine& line) {
       return inspect_checkpoints(line.ckpt, registry, std::cout);
     case Command::kExport:
       return export_weights(line.exporting, std::cout);
+    case Command::kConvert:
+      return convert_file(line, registry, std::cout);
     case Command::kPlan:
       return plan_run(line, registry, std::cout);
     case Command::kTrain:
@@ -74,6 +77,9 @@ int run(int argc, char** argv) {
     return flushed(run_command(parse_command_line(argc, argv)));
   } catch (const ddhost::CommandLineExit& end) {
     return flushed(end.code);
+  } catch (const ddhost::ForeignFileError& error) {
+    print_sentence(sentence_of(error));
+    return 2;
   } catch (const std::exception& error) {
     print_sentence(sentence_of(error));
     return 1;

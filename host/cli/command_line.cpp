@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "base/text.hpp"
+#include "cli/foreign_words.hpp"
 #include "config/host_schema.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "launch/launch.hpp"
@@ -52,7 +53,8 @@ constexpr std::array<Flag, 20> kFlags = {{
     {"--temperature", "run.sample_temperature", "divides the logits; 0: always the most likely item", kGenerates},
     {"--top-k", "run.sample_top_k", "draw from the k most likely items; 0: from all items", kGenerates},
     {"--condition", "run.sample_condition", "index of the evaluation sample to generate for", kGenerates},
-    {"--seed", "run.seed", "seed of the first sample; each further sample adds 1", kGenerates},
+    {"--seed", "run.seed", "seed of initial weights and order; of the first sample, and each further sample adds 1",
+     kTrains | kGenerates},
     {"--samples", "run.sample_count", "number of samples", kGenerates},
 }};
 
@@ -65,16 +67,16 @@ constexpr const char* kFooter = R"(Commands:
   ddhost inspect FILE.so                   describe a plugin: its kind, needs and options
   ddhost inspect --markdown                print all options of the host and of all plugins
   ddhost ckpt ACTION                       ls, show, verify, diff, prune or import checkpoints (ddhost ckpt --help)
+  ddhost convert FILE                      print what a configuration file of another program means here
   ddhost export CHECKPOINT FOLDER          write the weights of a checkpoint as safetensors files
 
 Every key of the configuration can be given as key=value: train.steps=100 optimizer.lr=3e-4 run.dir=runs/first
 `ddhost --dry-run` prints all keys with their values, and `ddhost train --help` prints the flags.)";
 
 // `train` may be left out.
-std::vector<std::string> with_command(int argc, const char* const* argv) {
-  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  const std::array<std::string, 11> first = {"train", "eval",   "generate", "plan",   "list",     "inspect",
-                                             "ckpt",  "export", "-h",       "--help", "--version"};
+std::vector<std::string> with_command(std::vector<std::string> words) {
+  const std::array<std::string, 12> first = {"train", "eval",   "generate", "plan", "list",   "inspect",
+                                             "ckpt",  "export", "convert",  "-h",   "--help", "--version"};
   if (words.empty() || std::find(first.begin(), first.end(), words[0]) == first.end())
     words.insert(words.begin(), "train");
   return words;
@@ -283,6 +285,19 @@ CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
   return ckpt;
 }
 
+CLI::App* add_convert(CLI::App& app, ConvertArgs& args, std::string& file, RunWords& to) {
+  CLI::App* command = app.add_subcommand("convert", "print what a configuration file of another program means here");
+  command->add_option("file", file, "the file; with --to a configuration file of ours")->required();
+  command->add_flag("--json", args.json,
+                    "print everything as JSON: what each key became, what has no effect, what is refused");
+  command->add_option("--to", args.to, "write our configuration file for another program: the name of its format");
+  for (size_t i = 0; i < kFlags.size(); ++i)
+    if (kFlags[i].key == std::string_view("run.nproc"))
+      command->add_option(kFlags[i].name, to.values[i], kFlags[i].help);
+  command->add_option("key=value", to.words, "options of the configuration, which fill in what the file leaves open");
+  return command;
+}
+
 CLI::App* add_export(CLI::App& app, ExportArgs& args) {
   CLI::App* command = app.add_subcommand("export", "write the weights of a checkpoint as safetensors files");
   command->add_option("checkpoint", args.checkpoint, "folder of a checkpoint, or of a run for its newest")->required();
@@ -320,9 +335,17 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   const CLI::App* const inspect = add_inspect(app, line);
   const CLI::App* const ckpt = add_ckpt(app, line.ckpt);
   const CLI::App* const exporting = add_export(app, line.exporting);
+  std::string converted;
+  const CLI::App* const converting = add_convert(app, line.converting, converted, given);
 
   bool has_config = false;
-  std::vector<std::string> arguments = with_command(argc, argv);
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  try {
+    take_foreign_words(arguments, line);
+  } catch (const ddh::Error& error) {
+    end_with_usage_error(error.what());
+  }
+  arguments = with_command(std::move(arguments));
   std::reverse(arguments.begin(), arguments.end());  // CLI11 reads them from the back
   try {
     app.parse(arguments);
@@ -335,6 +358,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       if (kind == Command::kPlan && command->count("--memory") > 0) line.planning.memory_bytes = memory_of(memory);
       if (kind == Command::kPlan && command->count("--sizes") > 0) line.planning.sizes = sizes_of(sizes);
     }
+    if (converting->parsed()) line.overrides = collect(given, *converting);
   } catch (const CLI::Success& wish) {
     throw CommandLineExit{app.exit(wish)};  // --help, --version
   } catch (const CLI::ParseError& error) {
@@ -357,6 +381,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                                                     : "inspect describes one library; give one, or add --markdown");
   if (ckpt->parsed()) line.command = Command::kCkpt;
   if (exporting->parsed()) line.command = Command::kExport;
+  if (converting->parsed()) {
+    line.command = Command::kConvert;
+    line.config_file = converted;
+  }
   return line;
 }
 

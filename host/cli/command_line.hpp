@@ -13,7 +13,7 @@
 
 namespace ddhost {
 
-enum class Command { kTrain, kEval, kGenerate, kPlan, kList, kInspect, kCkpt, kExport };
+enum class Command { kTrain, kEval, kGenerate, kPlan, kList, kInspect, kCkpt, kExport, kConvert };
 
 enum class CkptAction { kList, kShow, kVerify, kDiff, kPrune, kImport };
 struct CkptArgs {
@@ -40,6 +40,18 @@ struct PlanArgs {
   std::optional<uint64_t> memory_bytes;  // of each rank
 };
 
+// A configuration file of another program.
+struct ForeignChoice {
+  std::filesystem::path file;
+  std::string format;   // of its table; empty: what the file itself shows
+  std::string version;  // of the other program; empty: the newest
+};
+
+struct ConvertArgs {
+  bool json = false;
+  std::string to;  // format; empty: ours
+};
+
 struct CommandLine {
   Command command = Command::kTrain;
   std::filesystem::path config_file;       // "" = none
@@ -49,6 +61,10 @@ struct CommandLine {
   bool dry_run = false;
   bool fit = false;  // of train: makes a run fit into memory
   PlanArgs planning;
+  std::vector<ForeignChoice> foreign;
+  std::string compat_version;       // of the other program: "0.18"
+  std::vector<std::string> unused;  // sentences: words of other programs without effect
+  ConvertArgs converting;
   CkptArgs ckpt;
   ExportArgs exporting;
 };

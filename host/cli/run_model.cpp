@@ -7,6 +7,7 @@
 
 #include "checkpoint/checkpoint_folder.hpp"
 #include "cli/commands.hpp"
+#include "cli/user_files.hpp"
 #include "config/replaced.hpp"
 #include "config/run_length.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -166,7 +167,9 @@ std::string changes_text(const TriedChanges& tried) {
 }  // namespace
 
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
-  UserConfig user = UserConfig::read(line.config_file, line.overrides);
+  auto [user, notes] = read_user_files(line, line.overrides, registry);
+  for (const std::vector<std::string>& sentences : {notes, line.unused})
+    for (const std::string& note : sentences) print_sentence(note);
   const std::vector<std::string> replaced = replace_excluded_options(user);
   const RunPlace place = choose_place(user, registry);
   const Config host(user, run_sections(user), /*plugin_sections=*/false);

@@ -42,7 +42,6 @@ uses_of_lion=(
   tests/equivalence/optimizers_test.cpp            # further worlds, with one number per element; every optimizer before
   tests/gpu/optimizer_ptx_test.cpp                 # forms of kernels alone; tests/gpu/optimizers_test.cpp has every optimizer
   tests/gpu/outside_kernel.sh                      # is built outside of the tree
-  tests/unit/host/config/foreign_file_test.cpp     # DeepSpeed has one of this name
   tests/unit/plugins/optimizers/optimizer_test.cpp # what lion alone does, beside the cases for every optimizer
 )
 

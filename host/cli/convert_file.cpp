@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cli/convert_file.cpp: `ddhost convert`.
+#include <ostream>
+
+#include "base/text.hpp"
+#include "cli/commands.hpp"
+#include "cli/user_files.hpp"
+#include "config/run_length.hpp"
+#include "ddh/sdk/plugin.hpp"
+#include "plan/prepare.hpp"
+
+namespace ddhost {
+namespace {
+
+Json json_of(const ForeignOrigin& from) {
+  Json out = {{"key", from.key}, {"value", from.value}, {"kind", from.kind_text()}, {"program", from.program}};
+  if (from.line > 0) out["line"] = from.line;
+  if (!from.file.empty()) out["file"] = from.file;
+  return out;
+}
+
+Json json_of(const Translation& translation) {
+  Json out = {{"file", translation.file}, {"format", translation.table->format}, {"version", translation.version}};
+  out["config"] = translation.config();
+  for (const char* list : {"lines", "same", "no_effect", "refused"}) out[list] = Json::array();
+  for (const Translation::Line& line : translation.lines)
+    out["lines"].push_back({{"key", line.key}, {"value", line.value}, {"from", json_of(line.from)}});
+  for (const Translation::Same& same : translation.same)
+    out["same"].push_back({{"keys", same.keys}, {"from", json_of(same.from)}});
+  for (const Translation::Idle& idle : translation.idle)
+    out["no_effect"].push_back({{"reason", idle.reason}, {"from", json_of(idle.from)}});
+  for (const Translation::Refusal& refusal : translation.refused)
+    out["refused"].push_back({{"sentence", refusal.sentence}, {"from", json_of(refusal.from)}});
+  return out;
+}
+
+// "optimizer.params.lr (line 12)", "gradient_clipping (default)"
+std::string origin_text(const ForeignOrigin& from) {
+  if (from.kind == ForeignOrigin::Kind::preset) return from.key + " (default)";
+  const std::string line = from.line == 0 ? "" : ddh::str(", line ", from.line);
+  return from.key + (from.kind == ForeignOrigin::Kind::automatic ? " = auto" : "") + line;
+}
+
+// Our configuration file, with the origin of each line as a comment.
+void print_object(const Json& object, const Translation& translation, const std::string& path, std::ostream& out) {
+  const std::string indent(static_cast<size_t>(2) + 2 * static_cast<size_t>(std::count(path.begin(), path.end(), '.')),
+                           ' ');
+  size_t left = object.size();
+  for (const auto& [name, value] : object.items()) {
+    const std::string comma = --left > 0 ? "," : "";
+    out << indent << Json(name).dump() << ": ";
+    const std::string key = path + name;
+    if (value.is_object()) {
+      out << "{\n";
+      print_object(value, translation, key + ".", out);
+      out << indent << "}" << comma << "\n";
+      continue;
+    }
+    out << value.dump() << comma;
+    for (const Translation::Line& line : translation.lines)
+      if (line.key == key) out << "  // " << origin_text(line.from);
+    out << "\n";
+  }
+}
+
+void print_text(const Translation& translation, std::ostream& out) {
+  out << "// from '" << translation.file << "', " << translation.table->is << " " << translation.version << "\n{\n";
+  print_object(translation.config(), translation, "", out);
+  out << "}\n";
+  out << "// No effect here:\n";
+  for (const Translation::Idle& idle : translation.idle)
+    if (idle.from.kind != ForeignOrigin::Kind::preset)
+      out << "//   " << origin_text(idle.from) << ": " << idle.reason << "\n";
+  out << "// Refused:\n";
+  for (const Translation::Refusal& refusal : translation.refused)
+    out << "//   " << origin_text(refusal.from) << " " << refusal.sentence << "\n";
+}
+
+}  // namespace
+
+int convert_file(const CommandLine& line, const Registry& registry, std::ostream& out) {
+  try {
+    const UserConfig user = UserConfig::read("", line.overrides);
+    const auto ranks = [&]() -> int64_t { return choose_place(user, registry).world_size; };
+    const Translation translation = translate_for({line.config_file, "", line.compat_version}, user, ranks);
+    if (line.converting.json)
+      out << json_of(translation).dump(2) << "\n";
+    else
+      print_text(translation, out);
+    return translation.refused.empty() ? 0 : 2;
+  } catch (const ddh::Error& error) {
+    throw ForeignFileError(error.code(), error.what());
+  }
+}
+
+}  // namespace ddhost
