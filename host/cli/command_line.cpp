@@ -287,9 +287,11 @@ CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
 
 CLI::App* add_convert(CLI::App& app, ConvertArgs& args, std::string& file, RunWords& to) {
   CLI::App* command = app.add_subcommand("convert", "print what a configuration file of another program means here");
-  command->add_option("file", file, "the file; with --to a configuration file of ours")->required();
+  command->add_option("file", file, "the file; with --to a configuration file of ours");
   command->add_flag("--json", args.json,
                     "print everything as JSON: what each key became, what has no effect, what is refused");
+  command->add_option("--keys", args.keys,
+                      "print every key of this format, and what it means here, as a page of Markdown");
   command->add_option("--to", args.to, "write our configuration file for another program: the name of its format");
   for (size_t i = 0; i < kFlags.size(); ++i)
     if (kFlags[i].key == std::string_view("run.nproc"))
@@ -384,6 +386,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   if (converting->parsed()) {
     line.command = Command::kConvert;
     line.config_file = converted;
+    if (converted.empty() && line.converting.keys.empty()) end_with_usage_error("convert needs a file, or --keys");
   }
   return line;
 }

@@ -49,7 +49,8 @@ struct ForeignChoice {
 
 struct ConvertArgs {
   bool json = false;
-  std::string to;  // format; empty: ours
+  std::string to;    // format; empty: ours
+  std::string keys;  // format of which all keys are printed; empty: a file is converted
 };
 
 struct CommandLine {

@@ -69,6 +69,9 @@ int inspect_checkpoints(const CkptArgs& args, const Registry& registry, std::ost
 // something of it is refused.
 int convert_file(const CommandLine& line, const Registry& registry, std::ostream& out);
 
+// `ddhost convert --keys FORMAT`: every key of the other program's file, and what it means here, as a page of Markdown.
+int print_foreign_page(const std::string& format, std::ostream& out);
+
 // `ddhost export`: writes the weights of a checkpoint and lists the files.
 int export_weights(const ExportArgs& args, std::ostream& out);
 

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cli/convert_file.cpp: `ddhost convert`.
+#include <algorithm>
+#include <map>
 #include <ostream>
 
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/user_files.hpp"
-#include "config/run_length.hpp"
+#include "config/foreign/reverse.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "launch/launch.hpp"
 #include "plan/prepare.hpp"
 
 namespace ddhost {
@@ -72,15 +75,50 @@ void print_text(const Translation& translation, std::ostream& out) {
   for (const Translation::Idle& idle : translation.idle)
     if (idle.from.kind != ForeignOrigin::Kind::preset)
       out << "//   " << origin_text(idle.from) << ": " << idle.reason << "\n";
-  out << "// Refused:\n";
+  if (!translation.refused.empty()) out << "// Refused:\n";
   for (const Translation::Refusal& refusal : translation.refused)
     out << "//   " << origin_text(refusal.from) << " " << refusal.sentence << "\n";
+}
+
+// Values as YAML. A list is written as JSON, which YAML takes.
+std::string yaml_text(const Json& object, const std::string& indent = "") {
+  std::string text;
+  for (const auto& [name, value] : object.items())
+    text += indent + name + (value.is_object() ? ":\n" + yaml_text(value, indent + "  ") : ": " + value.dump() + "\n");
+  return text;
+}
+
+// Ours for another program: its file on `out`, and what it can't say on stderr.
+int convert_back(const CommandLine& line, std::ostream& out) {
+  const ForeignTable* const table = foreign_table(line.converting.to);
+  if (table == nullptr) {
+    std::string formats;
+    for (const ForeignTable& known : foreign_tables()) formats += (formats.empty() ? "" : ", ") + known.format;
+    ddh::fail(DDH_INVALID_ARGUMENT, "--to '", plain_text(line.converting.to, kShownValue),
+              "' is no format; give one of ", formats);
+  }
+  const UserConfig user = UserConfig::read(line.config_file, line.overrides);
+  std::map<std::string, Json> last;
+  for (const Wish& wish : user.wishes())
+    if (!wish.value.is_null() && !wish.key.ends_with('.')) last[wish.key] = wish.value;
+  const Reversed back = reversed(*table, line.compat_version, {last.begin(), last.end()});
+  std::string left_out;
+  for (const std::string& key : back.left_out) left_out += (left_out.empty() ? "" : ", ") + key;
+  if (line.converting.json) {
+    out << Json{{"format", table->format}, {"config", back.root}, {"left_out", back.left_out}}.dump(2) << "\n";
+  } else {
+    out << (table->is_yaml ? yaml_text(back.root) : back.root.dump(2) + "\n");
+    if (!left_out.empty()) print_sentence(ddh::str(table->program, " has no key for ", left_out));
+  }
+  return 0;
 }
 
 }  // namespace
 
 int convert_file(const CommandLine& line, const Registry& registry, std::ostream& out) {
   try {
+    if (!line.converting.keys.empty()) return print_foreign_page(line.converting.keys, out);
+    if (!line.converting.to.empty()) return convert_back(line, out);
     const UserConfig user = UserConfig::read("", line.overrides);
     const auto ranks = [&]() -> int64_t { return choose_place(user, registry).world_size; };
     const Translation translation = translate_for({line.config_file, "", line.compat_version}, user, ranks);

@@ -31,7 +31,8 @@ class Words {
         ours.emplace_back("train");
       } else if (!take_compat() && !take_flag(ours)) {
         refuse_script();
-        const bool is_value = at_ > 0 && words_[at_ - 1].starts_with("--") && words_[at_ - 1].find('=') == std::string::npos;
+        const bool is_value =
+            at_ > 0 && words_[at_ - 1].starts_with("--") && words_[at_ - 1].find('=') == std::string::npos;
         ours.push_back(is_value ? words_[at_] : with_two_dashes(words_[at_]));
       }
     }

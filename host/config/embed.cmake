@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Puts the tables of other programs' names (plugins/names/*.json) and files (plugins/names/files/*.json) and the default
-# plugins (configs/defaults.json) into the program, so that it needs no file beside it. Sets DDHOST_EMBEDDED_SOURCE to the source that holds them.
+# Puts the tables of other programs' names (plugins/names/*.json) and files (plugins/names/files/*.json), and the default
+# plugins (configs/defaults.json), into the program, so that it needs no file beside it. Sets DDHOST_EMBEDDED_SOURCE to the
+# source that holds them.
 file(GLOB tables CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/plugins/names/*.json")
 set(DDHOST_NAME_TABLES "")
 foreach(table IN LISTS tables)

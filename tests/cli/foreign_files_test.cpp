@@ -219,3 +219,62 @@ TEST_CASE("convert writes a configuration of ours that trains the same", "[cli]"
   CHECK(Json::parse(refused.out)["refused"].size() == 2);
   CHECK(run({"convert", own}).code == 2);  // a file of ours
 }
+
+TEST_CASE("words of other launchers and trainers are taken, with one dash or two, hyphens or underscores", "[cli]") {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"--num_gpus=3"},
+                                                                                     {"--num_gpus", "3"},
+                                                                                     {"-num_gpus", "3"},
+                                                                                     {"--num-gpus", "3"},
+                                                                                     {"--nproc-per-node=3"},
+                                                                                     {"--num_processes", "3"}})
+    CHECK(effective(words)["run"]["nproc"] == 3);
+  const Json config = effective({"--per_device_train_batch_size", "4", "--learning_rate=2e-4", "--bf16", "True",
+                                 "--max_steps", "7", "--lr_scheduler_type", "linear", "--warmup_steps", "3", "--seed",
+                                 "5", "--gradient_checkpointing", "--logging_steps", "10"});
+  CHECK(config["data"]["micro_batch"] == 4);
+  CHECK(config["optimizer"]["lr"] == 2e-4);
+  CHECK(config["precision"]["compute"] == "bf16");
+  CHECK(config["train"]["steps"] == 7);
+  CHECK(config["train"]["recompute"] == 1);
+  CHECK(config["run"]["seed"] == 5);
+  CHECK(config["schedule"]["type"] == "linear");
+  CHECK(config["schedule"]["warmup_steps"] == 3);
+  CHECK(config["schedule"]["warmup_from_zero"] == true);
+  CHECK(effective({"--bf16", "False"})["precision"]["compute"] == "fp32");
+  CHECK(effective({"--fsdp", "full_shard auto_wrap"})["strategy"]["plugin"] == "fsdp");
+  check_refused({"-hostfile", "hosts"}, {"--hostfile"});
+  check_refused({"train.py"}, {"train.py", "--model"});
+  check_refused({"--num_nodes", "2"}, {"several machines"});
+  check_refused({"--lr_scheduler_type", "polynomial"}, {"polynomial", "cosine"});
+}
+
+TEST_CASE("values of TrainingArguments fill auto", "[cli]") {
+  const TempFolder folder;
+  const std::string file =
+      write(folder, "ds.json", R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto", "optimizer": {"type": "AdamW", "params": {"lr": "auto", "weight_decay": "auto"}},
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto"}},
+    "bf16": {"enabled": "auto"}})");
+  const Json config =
+      effective({"--deepspeed", file, "--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "3",
+                 "--learning_rate", "1e-4", "--weight_decay", "0.1", "--warmup_steps", "11", "--bf16"});
+  CHECK(config["data"]["micro_batch"] == 2);
+  CHECK(config["train"]["grad_accum_steps"] == 3);
+  CHECK(config["optimizer"]["lr"] == 1e-4);
+  CHECK(config["optimizer"]["weight_decay"] == 0.1);
+  CHECK(config["schedule"]["warmup_steps"] == 11);
+  CHECK(config["precision"]["compute"] == "bf16");
+  CHECK(config["precision"]["reduce_dtype"] == "bf16");
+}
+
+TEST_CASE("convert --to writes our configuration for another program, and it comes back", "[cli]") {
+  const TempFolder folder;
+  const std::string file = write(folder, "ds.json", kWhole);
+  const std::string own = write(folder, "own.json", run({"convert", file, "--nproc", "2"}).out);
+  const Ended back = run({"convert", "--to", "deepspeed", own});
+  INFO(back.err);
+  REQUIRE(back.code == 0);
+  const std::string again = write(folder, "again.json", back.out);
+  CHECK(effective({"--deepspeed_config", again}) == effective({"--deepspeed_config", file}));
+  CHECK(run({"convert", "--to", "nothing", own}).code == 2);
+}

@@ -93,7 +93,7 @@ class Gatherer {
       const auto add = [&](const std::string& name) {
         if (name.starts_with(prefix))
           here.push_back(name.substr(prefix.size(), name.find('.', prefix.size()) - prefix.size()));
-        if (last_part(name) == part) elsewhere = name;
+        if (last_part(name) == part && elsewhere.empty() && key.removed.empty()) elsewhere = name;
       };
       add(key.name);
       for (const std::string& name : key.also) add(name);

@@ -56,7 +56,10 @@ std::string type_text(const ForeignKey& key) {
 
 // A text for a truth value or a number, where the other program takes one.
 void read_text(const ForeignKey& key, Json& value) {
-  if (!key.takes_text || !value.is_string()) return;
+  if (!key.takes_text) return;
+  if (has_type(key, "boolean") && !has_type(key, "integer") && (value == Json(0) || value == Json(1)))
+    value = value == Json(1);
+  if (!value.is_string()) return;
   const std::string word = lower(value.get<std::string>());
   if (has_type(key, "boolean") && (word == "true" || word == "yes" || word == "on" || word == "1")) value = true;
   if (has_type(key, "boolean") && (word == "false" || word == "no" || word == "off" || word == "0")) value = false;
@@ -75,6 +78,10 @@ std::string misfit(const ForeignKey& key, Json& value) {
     return "= " + as_given + " is a placeholder of a template; fill it in";
   read_text(key, value);
   if (!is_of_type(key, value)) return "= " + as_given + " is not " + type_text(key) + "; correct it";
+  const auto is_number = [](const Json& item) { return item.is_number(); };
+  if (value.is_array() && key.length > 0 &&
+      (value.size() != key.length || !std::all_of(value.begin(), value.end(), is_number)))
+    return ddh::str("= ", as_given, " is not a list of ", key.length, " numbers; correct it");
   if (value.is_array() && value.size() > 10'000) return "is a list of more than 10000 items; shorten it";
   if (value.is_string() && key.words.is_array()) {
     std::vector<std::string> words;

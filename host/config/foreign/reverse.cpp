@@ -47,6 +47,7 @@ class Reverser {
         chosen_.erase(key.name);
       }
     }
+    if (is_strict) static_cast<void>(means_ours(key, key.preset_in(version_), is_strict));  // the default says it
   }
 
   // Values of the key to which the rule may apply.
@@ -63,34 +64,31 @@ class Reverser {
       all.insert(all.end(), key.words.begin(), key.words.end());
     else if (key.min.is_number_integer() && key.max.is_number_integer())
       for (int64_t v = key.min.get<int64_t>(); v <= key.max.get<int64_t>() && v < kMostTried; ++v) all.push_back(v);
+    else if (std::find(key.types.begin(), key.types.end(), "boolean") != key.types.end())
+      all = {true, false};
     std::erase_if(all, [](const Json& value) { return value.is_null(); });
     return all;
   }
 
-  // Whether the first rule that applies to the value gives values of ours, and no other.
+  // Whether the first rule that applies to the value gives values of ours, and no other. Without regard to conditions: whether
+  // any rule does.
   bool means_ours(const ForeignKey& key, const Json& value, bool is_strict) {
     for (const ForeignRule& rule : key.rules) {
-      if (!is_for_value(rule, value)) continue;
+      if (!is_for_value(rule, value) || (is_strict && !hold(rule.when))) continue;
       std::map<std::string, Json> gives;
       if (!rule.to.empty()) gives[rule.to] = our_value(rule, value);
       for (const auto& [own, fixed] : rule.gives.items()) gives[own] = fixed;
       const bool is_right = !gives.empty() && std::all_of(gives.begin(), gives.end(), [&](const auto& one) {
         const auto own = ours_.find(one.first);
-        return own == ours_.end() ? !is_strict || !has_several(gives) : own->second == one.second;
-      }) && std::any_of(gives.begin(), gives.end(), [&](const auto& one) { return ours_.contains(one.first); });
-      if (!is_strict && is_right) return true;
-      if (!is_strict || !hold(rule.when)) {
-        if (is_strict) continue;
-        continue;
-      }
-      if (is_right)
+        return own != ours_.end() && own->second == one.second;
+      });
+      if (!is_strict && !is_right) continue;
+      if (is_strict && is_right)
         for (const auto& [own, unused] : gives) covered_.insert(own);
       return is_right;
     }
     return false;
   }
-  // A key that sets several of ours may add one that the user did not give.
-  static bool has_several(const std::map<std::string, Json>& gives) { return gives.size() < 2; }
 
   const ForeignTable& table_;
   const std::string version_;
@@ -101,7 +99,8 @@ class Reverser {
 
 }  // namespace
 
-Reversed reversed(const ForeignTable& table, const std::string& version, const std::vector<std::pair<std::string, Json>>& ours) {
+Reversed reversed(const ForeignTable& table, const std::string& version,
+                  const std::vector<std::pair<std::string, Json>>& ours) {
   Reverser reverser(table, version.empty() ? table.newest : version, {ours.begin(), ours.end()});
   reverser.run();
   Reversed out;

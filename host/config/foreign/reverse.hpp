@@ -16,6 +16,7 @@ struct Reversed {
 };
 
 // `ours`: values by dotted key. A key of the program is written only if the table translates it back to exactly these values.
-Reversed reversed(const ForeignTable& table, const std::string& version, const std::vector<std::pair<std::string, Json>>& ours);
+Reversed reversed(const ForeignTable& table, const std::string& version,
+                  const std::vector<std::pair<std::string, Json>>& ours);
 
 }  // namespace ddhost

@@ -28,7 +28,8 @@ bool holds(const Json& value, const std::string& key, const Json& wanted) {
 Json times(const Json& value, double factor) {
   if (factor == 1 || !value.is_number()) return value;
   const double exact = value.get<double>() * factor;
-  return exact == std::floor(exact) && std::abs(exact) < 0x1p62 ? Json(static_cast<int64_t>(exact)) : Json(exact);
+  constexpr double kMost = 0x1p62;  // more counts as this: all there is
+  return exact == std::floor(exact) ? Json(static_cast<int64_t>(std::clamp(exact, -kMost, kMost))) : Json(exact);
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ ForeignKey key_of(const std::string& file, const std::string& name, const Json& 
   key.min = from.value("min", Json());
   key.above = from.value("above", Json());
   key.max = from.value("max", Json());
+  key.length = from.value("length", uint64_t{0});
   key.takes_text = from.value("takes_text", false);
   key.automatic = from.value("auto", Json());
   key.only = from.value("only", Json());
@@ -72,8 +73,8 @@ ForeignKey key_of(const std::string& file, const std::string& name, const Json& 
   if (std::any_of(std::begin(kActions), std::end(kActions),
                   [&](const char* action) { return from.contains(action); })) {
     Json only = from;
-    for (const char* field : {"type", "also", "default", "words", "folds", "min", "above", "max", "takes_text", "auto",
-                              "only", "removed", "rules"})
+    for (const char* field : {"type", "also", "default", "words", "folds", "min", "above", "max", "length",
+                              "takes_text", "auto", "only", "removed", "rules"})
       only.erase(field);
     key.rules.push_back(rule_of(file, name, only));
   }
@@ -120,6 +121,11 @@ ForeignTable read_foreign_table(const std::string& file, const std::string& text
     table.script = texts_of(root.value("of_the_script", Json::array()));
     table.default_file = root.value("default_file", "");
     for (const auto& [name, entry] : root.at("keys").items()) table.keys.push_back(key_of(file, name, entry));
+    for (ForeignKey& key : table.keys) {  // such objects take texts for truth values
+      const auto is_below = [&](const std::string& object) { return key.name.starts_with(object + "."); };
+      const bool is_flag = key.types == std::vector<std::string>{"boolean"};
+      if (is_flag && std::any_of(table.drops.begin(), table.drops.end(), is_below)) key.takes_text = true;
+    }
     for (const Json& product : root.value("products", Json::array()))
       table.products.push_back({product.at("all").get<std::string>(), product.at("each").get<std::string>(),
                                 product.at("times").get<std::string>(), product.at("none").get<std::string>()});

@@ -4,6 +4,7 @@
 // plugins/names/files/*.json, which the build puts into the program; docs/foreign-files.md explains their form.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,6 +39,7 @@ struct ForeignKey {
   Json words;   // legal texts, without regard to case if `folds`
   bool folds = false;
   Json min, above, max;
+  uint64_t length = 0;      // of a list, of numbers; 0: any
   bool takes_text = false;  // numbers and truth values may be texts
   Json automatic;           // what "auto" means: {"from": our key, "else": value}
   Json only;                // conditions without which the key must not be given

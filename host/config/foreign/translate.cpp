@@ -2,11 +2,12 @@
 //
 // config/foreign/translate.cpp: applies a table to the values of a file.
 #include <algorithm>
-#include <cmath>
+#include <cstdint>
 
 #include "base/text.hpp"
 #include "config/compat.hpp"
 #include "config/foreign/given_values.hpp"
+#include "config/foreign/rules.hpp"
 #include "config/foreign/translation.hpp"
 #include "ddh/sdk/plugin.hpp"
 
@@ -17,35 +18,6 @@ namespace {
 
 constexpr int kMostFiles = 4;  // that name each other
 constexpr const char* kRanks = "run.nproc";
-
-bool is_number_above(const Json& value, const Json& wanted) {
-  return value.is_number() && value.get<double>() > wanted.get<double>();
-}
-
-// Whether a value is the wanted one, or one of several; {"not": ...}, {"above": 0}.
-bool is_wanted(const Json& value, const Json& wanted) {
-  if (wanted.is_object()) {
-    if (wanted.contains("not")) return !is_wanted(value, wanted["not"]);
-    return is_number_above(value, wanted.at("above"));
-  }
-  if (!wanted.is_array()) return value == wanted;
-  return std::any_of(wanted.begin(), wanted.end(), [&](const Json& one) { return is_wanted(value, one); });
-}
-
-// Whether `value` or something below it holds the entry, such as {"enabled": true}.
-bool holds(const Json& value, const std::string& key, const Json& wanted) {
-  if (value.is_object() && value.contains(key) && value[key] == wanted) return true;
-  return value.is_structured() &&
-         std::any_of(value.begin(), value.end(), [&](const Json& below) { return holds(below, key, wanted); });
-}
-
-// Of the key itself: as is_wanted, and {"holds": {"enabled": true}}.
-bool is_own(const Json& value, const std::optional<Json>& wanted) {
-  if (!wanted) return true;
-  if (!wanted->is_object() || !wanted->contains("holds")) return is_wanted(value, *wanted);
-  const Json& entry = (*wanted)["holds"];
-  return holds(value, entry.begin().key(), *entry.begin());
-}
 
 class Translator {
  public:
@@ -65,6 +37,11 @@ class Translator {
     for (const ForeignKey& key : table_.keys) apply(key);
     for (const ForeignProduct& product : table_.products) check(product);
     hand_over();
+    const auto place = [](const Translation::Refusal& refusal) {
+      return refusal.from.line == 0 ? SIZE_MAX : refusal.from.line;
+    };
+    std::stable_sort(out_.refused.begin(), out_.refused.end(),
+                     [&](const auto& a, const auto& b) { return place(a) < place(b); });
     return std::move(out_);
   }
 
@@ -78,9 +55,7 @@ class Translator {
   }
 
   [[nodiscard]] bool hold(const Json& when) const {
-    const auto items = when.items();
-    return std::all_of(items.begin(), items.end(),
-                       [&](const auto& item) { return is_wanted(value_of(item.key()), item.value()); });
+    return conditions_hold(when, [&](const std::string& name) { return value_of(name); });
   }
 
   void refuse(const ForeignOrigin& from, const std::string& sentence) { out_.refused.push_back({from, sentence}); }
@@ -183,7 +158,7 @@ class Translator {
     }
     for (const ForeignRule& rule : key.rules) {
       if (rule.only_given && !is_mentioned) continue;
-      if (!is_own(value, rule.is) || !hold(rule.when)) continue;
+      if (!is_for_value(rule, value) || !hold(rule.when)) continue;
       apply(key, rule, value, from);
       return;
     }
@@ -212,20 +187,12 @@ class Translator {
     const bool has_value = !value.is_null() ||
                            std::find(key.types.begin(), key.types.end(), "null") != key.types.end() ||
                            from.kind != ForeignOrigin::Kind::preset;
-    if (!rule.to.empty() && has_value) add(rule.to, converted(rule, value), from);
+    if (!rule.to.empty() && has_value) add(rule.to, our_value(rule, value), from);
     if (!rule.to.empty() && !has_value) out_.idle.push_back({from, "it is left to the options of this program"});
     for (const auto& [own, fixed] : rule.gives.items()) add(own, fixed, from);
     for (const auto& [own, entry] : rule.append.items()) add_entry(own, entry, from);
-    if (!rule.hand_to.empty()) hand(rule.hand_to, converted(rule, value), from);
+    if (!rule.hand_to.empty()) hand(rule.hand_to, our_value(rule, value), from);
     if (!rule.file_of.empty()) files_.push_back({rule.file_of, value, from});
-  }
-
-  [[nodiscard]] static Json converted(const ForeignRule& rule, const Json& value) {
-    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-    if (rule.values.is_object() && rule.values.contains(text)) return rule.values[text];
-    if (rule.factor == 1 || !value.is_number()) return value;
-    const double exact = value.get<double>() * rule.factor;
-    return exact == std::floor(exact) && std::abs(exact) < 0x1p62 ? Json(static_cast<int64_t>(exact)) : Json(exact);
   }
 
   void add(const std::string& own, Json value, const ForeignOrigin& from) {
