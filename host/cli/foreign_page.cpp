@@ -69,7 +69,7 @@ std::string condition_text(const ForeignRule& rule) {
 
 std::string result_text(const ForeignRule& rule) {
   if (!rule.refuse.empty())
-    return "refused: " + (rule.refuse.starts_with("= ") ? plain(rule.refuse.substr(2)) : "it " + plain(rule.refuse));
+    return "refused: " + plain(rule.refuse.starts_with("= ") ? rule.refuse.substr(2) : rule.refuse);
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
   if (!rule.to.empty())

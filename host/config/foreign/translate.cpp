@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "config/compat.hpp"
 #include "config/foreign/given_values.hpp"
+#include "config/foreign/product.hpp"
 #include "config/foreign/rules.hpp"
 #include "config/foreign/translation.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -33,9 +34,14 @@ class Translator {
     for (const auto& [name, value] : given_.values)  // said twice, by two names
       if (const size_t mark = name.find('#'); mark != std::string::npos)
         out_.same.push_back({value.from, {name.substr(0, mark)}});
-    for (const ForeignProduct& product : table_.products) settle(product);
+    std::vector<Product> products;
+    for (const ForeignProduct& product : table_.products) {
+      products.emplace_back(product, table_, context_, given_);
+      products.back().complete();
+    }
     for (const ForeignKey& key : table_.keys) apply(key);
-    for (const ForeignProduct& product : table_.products) check(product);
+    for (const Product& product : products)
+      if (auto refusal = product.mistake(/*may_be_missing=*/is_handed_)) out_.refused.push_back(*std::move(refusal));
     hand_over();
     const auto place = [](const Translation::Refusal& refusal) {
       return refusal.from.line == 0 ? SIZE_MAX : refusal.from.line;
@@ -59,85 +65,6 @@ class Translator {
   }
 
   void refuse(const ForeignOrigin& from, const std::string& sentence) { out_.refused.push_back({from, sentence}); }
-
-  // The product as the other program completes it: what is missing follows by division without remainder, and then all must
-  // multiply out.
-  void settle(const ForeignProduct& p) {
-    if (is_bad(p)) return;
-    for (const std::string* name : {&p.each, &p.times})
-      if (find(*name) == nullptr) take_from_user(*name);
-    if (is_plain(p.all))  // "auto" of a factor follows from a product that is given
-      for (const std::string* name : {&p.each, &p.times})
-        if (const GivenValue* factor = find(*name); factor != nullptr && factor->is_guess) given_.erase(*name);
-    if (const GivenValue* all = find(p.all); all != nullptr && !is_plain(p.all)) {  // "auto" is the product
-      const ForeignOrigin from = all->from;
-      given_.erase(p.all);
-      complete(p);
-      given_.set(p.all, {Json(number(p.each) * number(p.times) * context_.ranks()), from, false});
-    } else {
-      complete(p);
-    }
-  }
-
-  // Refused already.
-  [[nodiscard]] bool is_bad(const ForeignProduct& p) const {
-    const auto bad = [&](const std::string& name) { return find(name) != nullptr && find(name)->is_bad; };
-    return bad(p.all) || bad(p.each) || bad(p.times);
-  }
-
-  // A value of the user's for what the file leaves out.
-  void take_from_user(const std::string& name) {
-    const ForeignKey* key = table_.find(name);
-    if (key == nullptr || !key->automatic.is_object()) return;
-    const std::optional<Json> own = context_.given(key->automatic.value("from", ""));
-    if (own && own->is_number_integer())
-      given_.set(name, {*own, {name, *own, ForeignOrigin::Kind::automatic, given_.file, 0, table_.program}, false});
-  }
-
-  [[nodiscard]] bool is_plain(const std::string& name) const {
-    const GivenValue* given = find(name);
-    return given != nullptr && given->value.is_number_integer();
-  }
-  [[nodiscard]] int64_t number(const std::string& name) const {
-    const Json value = value_of(name);
-    return value.is_number_integer() ? value.get<int64_t>() : 0;
-  }
-  void derive(const std::string& name, int64_t value) {
-    given_.set(name, {Json(value), {name, value, ForeignOrigin::Kind::preset, given_.file, 0, table_.program}, false});
-  }
-
-  void complete(const ForeignProduct& p) {
-    const bool all = is_plain(p.all), each = is_plain(p.each), times = is_plain(p.times);
-    if (!all && !each) return;
-    const int64_t ranks = std::max<int64_t>(1, context_.ranks());
-    const auto divided = [](int64_t a, int64_t b) { return b <= 0 ? 0 : a / b; };
-    if (!times) derive(p.times, all && each ? divided(divided(number(p.all), number(p.each)), ranks) : 1);
-    if (!each) derive(p.each, divided(divided(number(p.all), ranks), number(p.times)));
-  }
-
-  void check(const ForeignProduct& p) {
-    if (is_bad(p)) return;
-    if (is_handed_ && find(p.all) == nullptr && find(p.each) == nullptr) return;  // the script's
-    if (!is_plain(p.all) && !is_plain(p.each)) {
-      refuse({p.each, Json(), ForeignOrigin::Kind::preset, given_.file, 0, table_.program}, p.refuse_none);
-      return;
-    }
-    const int64_t ranks = std::max<int64_t>(1, context_.ranks());
-    const GivenValue* named = find(p.all) != nullptr ? find(p.all) : find(p.each);
-    const auto shown = [&](const std::string& name) { return ddh::str(name, " (", number(name), ")"); };
-    if (number(p.each) <= 0 || number(p.times) <= 0) {
-      refuse(named->from, ddh::str("does not divide: with ", counted(static_cast<uint64_t>(ranks), "rank"),
-                                   " it leaves ", shown(p.each), " and ", shown(p.times),
-                                   "; give each of them as 1 or more, or another ", "number of ranks"));
-    } else if (is_plain(p.all)) {
-      const double product =
-          static_cast<double>(number(p.each)) * static_cast<double>(number(p.times)) * static_cast<double>(ranks);
-      if (product != static_cast<double>(number(p.all)))
-        refuse(named->from,
-               ddh::str("does not multiply out: ", shown(p.all), " is not ", shown(p.each), " x ", shown(p.times),
-                        " x ", ranks, " ranks; change one of them, or the number of ranks"));
-    }
-  }
 
   void apply(const ForeignKey& key) {
     if (!key.stands_for.empty()) return;
