@@ -40,7 +40,8 @@ Json json_of(const Translation& translation) {
 
 // "optimizer.params.lr (line 12)", "gradient_clipping (default)"
 std::string origin_text(const ForeignOrigin& from) {
-  if (from.kind == ForeignOrigin::Kind::preset) return from.key + " (default)";
+  if (from.kind == ForeignOrigin::Kind::preset || from.kind == ForeignOrigin::Kind::derived)
+    return from.key + " (" + from.kind_text() + ")";
   const std::string line = from.line == 0 ? "" : ddh::str(", line ", from.line);
   return from.key + (from.kind == ForeignOrigin::Kind::automatic ? " = auto" : "") + line;
 }

@@ -90,7 +90,7 @@ void Product::take_from_user(const std::string& name) {
 
 void Product::derive(const std::string& name, int64_t value) {
   given_.set(name,
-             {Json(value), {name, value, ForeignOrigin::Kind::preset, given_.file, 0, table_.program}, false, false});
+             {Json(value), {name, value, ForeignOrigin::Kind::derived, given_.file, 0, table_.program}, false, false});
 }
 
 }  // namespace ddhost

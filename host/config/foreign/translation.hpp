@@ -18,8 +18,9 @@ namespace ddhost {
 
 // Where a value comes from.
 struct ForeignOrigin {
-  enum class Kind { given, automatic, preset };  // in the file; "auto" in the file; not in the file: the default
-  std::string key;                               // as the file has it: "zero_optimization.cpu_offload"
+  // In the file; "auto" in the file; not in the file: by other keys of it, or the default.
+  enum class Kind { given, automatic, derived, preset };
+  std::string key;  // as the file has it: "zero_optimization.cpu_offload"
   Json value;
   Kind kind = Kind::given;
   std::string file;
@@ -27,7 +28,17 @@ struct ForeignOrigin {
   std::string program;
 
   [[nodiscard]] const char* kind_text() const {
-    return kind == Kind::given ? "given" : kind == Kind::automatic ? "auto" : "default";
+    switch (kind) {
+      case Kind::given:
+        return "given";
+      case Kind::automatic:
+        return "auto";
+      case Kind::derived:
+        return "derived";
+      case Kind::preset:
+        break;
+    }
+    return "default";
   }
 };
 

@@ -154,6 +154,7 @@ TEST_CASE("the batch is completed and checked as the other program does it", "[f
   CHECK(ours("{train_batch_size: 32, train_micro_batch_size_per_gpu: 4}", "train.grad_accum_steps") == 4);
   CHECK(ours("{train_batch_size: 32, gradient_accumulation_steps: 4}", "data.micro_batch") == 4);
   CHECK(ours("{train_batch_size: 32}", "data.micro_batch") == 16);
+  CHECK(translated("{train_batch_size: 32}").lines.front().from.kind_text() == std::string("derived"));
   CHECK(ours("{train_micro_batch_size_per_gpu: 3}", "train.grad_accum_steps") == 1);
   CHECK_THAT(refusal("{train_batch_size: 33, train_micro_batch_size_per_gpu: 17, gradient_accumulation_steps: 2}"),
              Catch::Contains("line 1: train_batch_size does not multiply out: train_batch_size (33) is not "
