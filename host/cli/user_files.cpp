@@ -47,7 +47,7 @@ std::string source_of(const Translation::Line& line) {
   const std::string place = line.from.line == 0 ? "" : ddh::str(", line ", line.from.line);
   const std::string file = "'" + line.from.file + "'" + place + " (";
   if (line.from.kind == ForeignOrigin::Kind::preset)
-    return file + "no " + line.from.key + ": the default of " + line.from.program + ")";
+    return file + "the default of " + line.from.program + " for " + line.from.key + ")";
   return file + line.from.key + (line.from.kind == ForeignOrigin::Kind::automatic ? " = auto)" : ")");
 }
 

@@ -82,6 +82,10 @@ std::string misfit(const ForeignKey& key, Json& value) {
   if (value.is_array() && key.length > 0 &&
       (value.size() != key.length || !std::all_of(value.begin(), value.end(), is_number)))
     return ddh::str("= ", as_given, " is not a list of ", key.length, " numbers; correct it");
+  for (const Json& item : value.is_array() && key.length > 0 ? value : Json::array())
+    if ((!key.min.is_null() && item < key.min) || (!key.max.is_null() && item > key.max))
+      return ddh::str("= ", as_given, " holds a number that is not from ", key.min.dump(), " to ", key.max.dump(),
+                      "; correct it");
   if (value.is_array() && value.size() > 10'000) return "is a list of more than 10000 items; shorten it";
   if (value.is_string() && key.words.is_array()) {
     std::vector<std::string> words;

@@ -199,6 +199,10 @@ TEST_CASE("a key that is misspelt, misplaced, removed or impossible here is refu
   check("zero_optimization: {stage: 4}", "more than 3");
   check("gradient_clipping: -1", "less than 0");
   check("optimizer: 'Adam'", "is not an object");
+  check("optimizer: {type: 'Adam', params: {betas: [0.9]}}", "not a list of 2 numbers");
+  check("optimizer: {type: 'Adam', params: {betas: [0.9, 1.5]}}", "not from 0 to");
+  check("optimizer: {type: 'Adam', params: {lr: 1e300}}", "more than");
+  check("fp16: {enabled: true, loss_scale: 3}", "no power of two");
   check("optimizer: {type: 'AdamWW'}", "did you mean AdamW?");
   check("optimizer: {type: 'OneBitAdam'}", "one bit");
   check("optimizer: {type: 'SGD', params: {betas: [0.9, 0.99]}}", "alone; leave it out");
