@@ -22,6 +22,16 @@ ddhost_require(spdlog_FOUND "spdlog 1.9 or newer" libspdlog-dev)
 find_package(CLI11 2.1 QUIET)
 ddhost_require(CLI11_FOUND "CLI11 2.1 or newer" libcli11-dev)
 
+# For configuration files of other programs. Linked statically, so that the program needs no further library to run.
+find_path(DDHOST_YAML_INCLUDE yaml-cpp/eventhandler.h)
+find_library(DDHOST_YAML_LIBRARY NAMES libyaml-cpp.a)
+ddhost_require(DDHOST_YAML_INCLUDE "yaml-cpp 0.7 or newer (its headers)" libyaml-cpp-dev)
+ddhost_require(DDHOST_YAML_LIBRARY "yaml-cpp 0.7 or newer (its static library)" libyaml-cpp-dev)
+add_library(ddhost_yaml INTERFACE)
+add_library(ddhost::yaml ALIAS ddhost_yaml)
+target_include_directories(ddhost_yaml SYSTEM INTERFACE "${DDHOST_YAML_INCLUDE}")
+target_link_libraries(ddhost_yaml INTERFACE "${DDHOST_YAML_LIBRARY}")
+
 find_package(Protobuf 3.12 QUIET) # for the monitor tensorboard
 ddhost_require(Protobuf_LITE_LIBRARY "protobuf 3.12 or newer (its library)" libprotobuf-dev)
 ddhost_require(Protobuf_PROTOC_EXECUTABLE "protobuf's compiler, protoc" protobuf-compiler)

@@ -12,6 +12,7 @@
 #include "base/text.hpp"
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
+#include "cli/user_files.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/services/tables/interfaces.hpp"
 #include "launch/launch.hpp"
@@ -61,6 +62,8 @@ int run_command(const CommandLine& line) {
       return tune_run(line, std::cout);
     case Command::kRuns:
       return runs_command(line.runs, std::cout);
+    case Command::kConvert:
+      return convert_file(line, registry, std::cout);
     case Command::kPlan:
       return plan_run(line, registry, std::cout);
     case Command::kTrain:
@@ -86,6 +89,9 @@ int run(int argc, char** argv) {
     return flushed(run_command(is_agent ? agent_command_line(std::cin) : parse_command_line(argc, argv)));
   } catch (const ddhost::CommandLineExit& end) {
     return flushed(end.code);
+  } catch (const ddhost::ForeignFileError& error) {
+    print_sentence(sentence_of(error));
+    return 2;
   } catch (const std::exception& error) {
     print_sentence(sentence_of(error));
     return 1;

@@ -13,6 +13,8 @@
 #include <sstream>
 
 #include "base/text.hpp"
+#include "cli/ckpt_words.hpp"
+#include "cli/foreign_words.hpp"
 #include "cli/usage.hpp"
 #include "config/host_schema.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -62,7 +64,8 @@ constexpr std::array<Flag, 29> kFlags = {{
     {"--temperature", "run.sample_temperature", "divides the logits; 0: always the most likely item", kGenerates},
     {"--top-k", "run.sample_top_k", "draw from the k most likely items; 0: from all items", kGenerates},
     {"--condition", "run.sample_condition", "index of the evaluation sample to generate for", kGenerates},
-    {"--seed", "run.seed", "seed of the first sample; each further sample adds 1", kGenerates},
+    {"--seed", "run.seed", "seed of initial weights and order; of the first sample, and each further sample adds 1",
+     kTrains | kGenerates},
     {"--samples", "run.sample_count", "number of samples", kGenerates},
 }};
 
@@ -82,6 +85,7 @@ constexpr const char* kFooter = R"(Commands:
   ddhost explain KEY|PLUGIN               meaning, cost and example of an option
   ddhost ckpt ACTION                      show, verify, prune ... checkpoints
   ddhost export CHECKPOINT FOLDER         write weights as safetensors files
+  ddhost convert FILE                     what a file of another program means
   ddhost compare --strategies A,B [...]   measure strategies side by side
   ddhost tune [flags] [key=value ...]     find the fastest strategy that fits
   ddhost runs ACTION                      list, show, plot, diff ... runs
@@ -315,8 +319,7 @@ std::vector<CommandWords> words_of(const CLI::App& app) {
 }
 
 // `train` may be left out, and `help COMMAND` is `COMMAND --help`. Refuses a command that there is none of.
-std::vector<std::string> with_command(int argc, const char* const* argv, const std::vector<CommandWords>& commands) {
-  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+std::vector<std::string> with_command(std::vector<std::string> words, const std::vector<CommandWords>& commands) {
   if (!words.empty() && words[0] == "help") {
     words.erase(words.begin());
     words.insert(words.begin() + (words.empty() ? 0 : 1), "--help");
@@ -361,57 +364,18 @@ void finish_lookups(const Lookups& lookups, const CLI::App& app, CommandLine& li
   }
 }
 
-// `ddhost ckpt ...`; the action is set when its subcommand is parsed.
-CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
-  CLI::App* ckpt = app.add_subcommand("ckpt", "list, show, verify, compare, remove or import checkpoints");
-  ckpt->require_subcommand(1);
-  const auto add = [&](CkptAction action, const char* name, const char* help, const char* what, int paths) {
-    CLI::App* sub = ckpt->add_subcommand(name, help);
-    sub->add_option("path", args.paths, what)->required()->expected(paths);
-    sub->callback([&args, action] { args.action = action; });
-    return sub;
-  };
-  add(CkptAction::kList, "ls", "list the checkpoints of a run", "folder of the run", 1);
-  add(CkptAction::kShow, "show", "show the contents of a checkpoint",
-      "folder of a checkpoint, or of a run for its newest", 1);
-  add(CkptAction::kVerify, "verify",
-      "read every byte and compare the checksums; exit code 1 if a checkpoint is damaged, or holds values from which "
-      "no "
-      "run can go on",
-      "folder of a checkpoint, or of a run", 1);
-  add(CkptAction::kDiff, "diff",
-      "show which tensors of two checkpoints differ, and by how much; exit code 1 if any does",
-      "folders of checkpoints, or of runs for their newest", 2);
-  CLI::App* prune = add(CkptAction::kPrune, "prune", "remove checkpoints of a run", "folder of the run", 1);
-  prune->add_option("--keep-last", args.keep_last, "number of newest checkpoints to keep")->check(at_least(1));
-  prune->add_option("--keep-every", args.keep_every, "also keep checkpoints whose step is a multiple of this")
-      ->check(at_least(0));
-  prune->add_option("--after", args.after, "remove those of later steps than this")->check(at_least(0));
-  CLI::App* import =
-      add(CkptAction::kImport, "import", "convert a checkpoint that another program wrote, with its optimizer state",
-          "folder that the other program wrote", 1);
-  import
-      ->add_option(
-          "--like", args.like,
-          "checkpoint of the run to continue, or that run's folder; the new one is this with the imported values")
-      ->required();
-  import->add_option("--out", args.out, "folder of a run, in which the checkpoint is made")->required();
-  import->add_option("--format", args.format, "plugin that reads the folder: auto, name, path or path:id");
-  import->add_option("--convert-memory", args.convert_memory,
-                     "most memory of the process that reads it: 8GiB; auto: a quarter of the machine's");
-  import->add_option("--watchdog-abort", args.watchdog_abort, "longest call of the format, in seconds; 0: no limit")
-      ->check(CLI::Range(0.0, 1e6));
-  return ckpt;
-}
-
-CLI::App* add_export(CLI::App& app, ExportArgs& args) {
-  CLI::App* command = app.add_subcommand("export", "write the weights of a checkpoint as safetensors files");
-  command->add_option("checkpoint", args.checkpoint, "folder of a checkpoint, or of a run for its newest")->required();
-  command->add_option("folder", args.folder, "where the files go")->required();
-  command->add_option("--max-shard-size", args.max_shard_size, "largest file: 5GB, 500MiB");
-  command->add_option("--layout", args.layout,
-                      "how linear weights are stored: model, or as the program does that is to open them; "
-                      "`ddhost ckpt show` lists the layouts of a checkpoint");
+CLI::App* add_convert(CLI::App& app, ConvertArgs& args, std::string& file, RunWords& to) {
+  CLI::App* command = app.add_subcommand("convert", "print what a configuration file of another program means here");
+  command->add_option("file", file, "the file; with --to a configuration file of ours");
+  command->add_flag("--json", args.json,
+                    "print everything as JSON: what each key became, what has no effect, what is refused");
+  command->add_option("--keys", args.keys,
+                      "print every key of this format, and what it means here, as a page of Markdown");
+  command->add_option("--to", args.to, "write our configuration file for another program: the name of its format");
+  for (size_t i = 0; i < kFlags.size(); ++i)
+    if (kFlags[i].key == std::string_view("run.nproc"))
+      command->add_option(kFlags[i].name, to.values[i], kFlags[i].help);
+  command->add_option("key=value", to.words, "options of the configuration, which fill in what the file leaves open");
   return command;
 }
 
@@ -456,8 +420,17 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   const CLI::App* const exporting = add_export(app, line.exporting);
   const CLI::App* const of_runs = add_runs(app, line.runs);
 
+  std::string converted;
+  const CLI::App* const converting = add_convert(app, line.converting, converted, given);
+
   bool has_config = false;
-  const std::vector<std::string> arguments = with_command(argc, argv, words_of(app));
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  try {
+    take_foreign_words(arguments, line);
+  } catch (const ddh::Error& error) {
+    end_with_usage_error(error.what());
+  }
+  arguments = with_command(std::move(arguments), words_of(app));
   line.is_bare = argc <= 1;
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 reads them from the back
@@ -473,6 +446,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       if (kind == Command::kPlan && command->count("--memory") > 0) line.planning.memory_bytes = memory_of(memory);
       if (kind == Command::kPlan && command->count("--sizes") > 0) line.planning.sizes = sizes_of(sizes);
     }
+    if (converting->parsed()) line.overrides = collect(given, *converting);
   } catch (const CLI::CallForHelp&) {
     std::cout << fitted_help(app.help());
     throw CommandLineExit{0};
@@ -501,6 +475,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   if (ckpt->parsed()) line.command = Command::kCkpt;
   if (exporting->parsed()) line.command = Command::kExport;
   if (of_runs->parsed()) line.command = Command::kRuns;
+  if (converting->parsed()) {
+    line.command = Command::kConvert;
+    line.config_file = converted;
+    if (converted.empty() && line.converting.keys.empty()) end_with_usage_error("convert needs a file, or --keys");
+  }
   return line;
 }
 

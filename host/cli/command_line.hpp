@@ -28,7 +28,8 @@ enum class Command {
   kCompletion,
   kRuns,
   kCompare,
-  kTune
+  kTune,
+  kConvert
 };
 
 enum class CkptAction { kList, kShow, kVerify, kDiff, kPrune, kImport };
@@ -66,6 +67,19 @@ struct CompletionArgs {
   std::vector<CommandWords> commands;
 };
 
+// A configuration file of another program.
+struct ForeignChoice {
+  std::filesystem::path file;
+  std::string format;   // of its table; empty: what the file itself shows
+  std::string version;  // of the other program; empty: the newest
+};
+
+struct ConvertArgs {
+  bool json = false;
+  std::string to;    // format; empty: ours
+  std::string keys;  // format of which all keys are printed; empty: a file is converted
+};
+
 struct CommandLine {
   Command command = Command::kTrain;
   std::filesystem::path config_file;       // "" = none
@@ -81,6 +95,10 @@ struct CommandLine {
   std::vector<std::string> words;         // as given, for other hosts
   std::optional<AgentOrder> agent_order;  // of a process that another host has started over SSH
   PlanArgs planning;
+  std::vector<ForeignChoice> foreign;
+  std::string compat_version;       // of the other program: "0.18"
+  std::vector<std::string> unused;  // sentences: words of other programs without effect
+  ConvertArgs converting;
   CkptArgs ckpt;
   ExportArgs exporting;
   RunsArgs runs;

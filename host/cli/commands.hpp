@@ -75,6 +75,13 @@ int print_options_page(const Registry& registry, const std::vector<std::string>&
 // (verify) or two differ (diff).
 int inspect_checkpoints(const CkptArgs& args, const Registry& registry, std::ostream& out);
 
+// `ddhost convert`: what a configuration file of another program means here, or ours for another program. Returns 2 if
+// something of it is refused.
+int convert_file(const CommandLine& line, const Registry& registry, std::ostream& out);
+
+// `ddhost convert --keys FORMAT`: every key of the other program's file, and what it means here, as a page of Markdown.
+int print_foreign_page(const std::string& format, std::ostream& out);
+
 // `ddhost export`: writes the weights of a checkpoint and lists the files.
 int export_weights(const ExportArgs& args, std::ostream& out);
 

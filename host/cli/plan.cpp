@@ -14,6 +14,7 @@
 
 #include "base/text.hpp"
 #include "cli/commands.hpp"
+#include "cli/user_files.hpp"
 #include "config/replaced.hpp"
 #include "config/run_length.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -177,10 +178,10 @@ MemoryPlan plan_of(const PreparedRun& run) {
 }
 
 // The command line with `more`.
-UserConfig user_config(const CommandLine& line, const std::vector<Override>& more) {
+UserConfig user_config(const CommandLine& line, const Registry& registry, const std::vector<Override>& more) {
   std::vector<Override> overrides = line.overrides;
   overrides.insert(overrides.end(), more.begin(), more.end());
-  UserConfig user = UserConfig::read(line.config_file, overrides);
+  UserConfig user = read_user_files(line, overrides, registry).user;
   static_cast<void>(replace_excluded_options(user));
   return user;
 }
@@ -210,7 +211,7 @@ Planned plan_one(const CommandLine& line, Registry& registry, const RunPlace& pl
   if (!strategy.empty()) more.push_back({"strategy.plugin", strategy, "--all-strategies"});
   if (!size.empty()) more.push_back({"model.size", size, "--sizes"});
   try {
-    const PreparedRun run = prepare_run(user_config(line, more), registry, place, Work::kTrain, &record);
+    const PreparedRun run = prepare_run(user_config(line, registry, more), registry, place, Work::kTrain, &record);
     one.strategy = run.strategy.id();
     one.plan = plan_of(run);
   } catch (const ddh::Error& error) {
@@ -227,7 +228,7 @@ std::vector<Planned> plan_all(const CommandLine& line, Registry& registry, const
   std::vector<std::string> strategies = {""}, sizes = line.planning.sizes;
   if (line.planning.all_strategies) strategies = all_strategies(registry);
   if (sizes == std::vector<std::string>{"all"})
-    sizes = sizes_of(prepare_run(user_config(line, {}), registry, place, Work::kTrain, &record).model);
+    sizes = sizes_of(prepare_run(user_config(line, registry, {}), registry, place, Work::kTrain, &record).model);
   if (sizes.empty()) sizes = {""};
   std::vector<Planned> out;
   for (const std::string& size : sizes)
@@ -255,7 +256,7 @@ class Changes {
   Changes(const CommandLine& line, Registry& registry, const RunPlace& place, const Shortage& shortage,
           LoaderRecord& record)
       : line_(line), registry_(registry), place_(place), shortage_(shortage), record_(record) {
-    const UserConfig user = user_config(line, {});
+    const UserConfig user = user_config(line, registry, {});
     const Config host(user, run_sections(user), /*plugin_sections=*/false);
     accumulated_ = host.get<int64_t>("train.grad_accum_steps");
     micro_batch_ = host.get<int64_t>("data.micro_batch");
@@ -295,7 +296,8 @@ class Changes {
     RunPlace place = place_;
     place.world_size = world_size;
     try {
-      const PreparedRun run = prepare_run(user_config(line_, change), registry_, place, Work::kTrain, &record_);
+      const PreparedRun run =
+          prepare_run(user_config(line_, registry_, change), registry_, place, Work::kTrain, &record_);
       MemoryPlan plan = plan_of(run);
       return bytes_in(plan, shortage_) <= shortage_.bytes_left ? std::optional(std::move(plan)) : std::nullopt;
     } catch (const ddh::Error&) {
@@ -393,7 +395,7 @@ std::string planned_memory(const PreparedRun& run) {
 }
 
 int plan_run(const CommandLine& line, Registry& registry, std::ostream& out) {
-  const UserConfig user = user_config(line, {});
+  const UserConfig user = user_config(line, registry, {});
   const RunPlace place = choose_place(user, registry, /*cluster=*/nullptr, kMostPlanned);
   LoaderRecord record;
   const auto prepare = [&](LoaderRecord& of_loader) -> Prepared {

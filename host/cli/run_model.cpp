@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint_folder.hpp"
 #include "cli/commands.hpp"
+#include "cli/user_files.hpp"
 #include "config/compat.hpp"
 #include "config/launchers.hpp"
 #include "config/replaced.hpp"
@@ -137,7 +138,7 @@ Prepared prepare_as_member(const Request& request, Registry& registry, LoaderRec
   CommandLine line = request.line;
   const Json decisions = await_decisions(request.cluster->loader_kv(), kDecisionTimeout);
   for (Override& more : overrides_of(decisions)) line.overrides.push_back(std::move(more));
-  UserConfig user = UserConfig::read(line.config_file, line.overrides);
+  UserConfig user = read_user_files(line, line.overrides, registry).user;
   static_cast<void>(replace_excluded_options(user));
   const auto run = std::make_shared<PreparedRun>(
       prepare_run(std::move(user), registry, request.place, work_of(line.command), &record));
@@ -274,7 +275,9 @@ void say_first_steps() {
 
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
   if (line.is_bare) say_first_steps();
-  UserConfig user = UserConfig::read(line.config_file, line.overrides);
+  auto [user, notes] = read_user_files(line, line.overrides, registry);
+  for (const std::vector<std::string>& sentences : {notes, line.unused})
+    for (const std::string& note : sentences) print_sentence(note);
   const std::vector<std::string> replaced = replace_excluded_options(user);
   const Config host(user, run_sections(user), /*plugin_sections=*/false);
   const std::unique_ptr<Cluster> cluster = line.dry_run ? nullptr : join_cluster(line, host, registry);

@@ -4,11 +4,11 @@
 #include "config/user_config.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "base/json.hpp"
 #include "base/text.hpp"
-#include "config/foreign_file.hpp"
 #include "ddh/sdk/files/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 
@@ -40,16 +40,9 @@ Place place_of(const std::string& text, size_t byte) {
 Json parse_file(const std::string& text, const fs::path& file) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
     ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "' is empty; write at least {}");
-  const auto refuse_foreign = [&](const Json& root) {
-    const std::string what = foreign_file_text(text, root);
-    if (!what.empty()) ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "' ", what);
-  };
   try {
-    Json root = read_json(text);
-    refuse_foreign(root);
-    return root;
+    return read_json(text);
   } catch (const JsonError& error) {
-    refuse_foreign(Json());
     const Place place = place_of(text, error.byte);
     const std::string where = error.byte == 0 ? "" : ddh::str(", line ", place.line, ", column ", place.column);
     ddh::fail(DDH_INVALID_ARGUMENT, "config file '", file.string(), "'", where, ": ", error.what(), "; fix the file");
@@ -140,6 +133,36 @@ const Wish* UserConfig::find_in_file(std::string_view key) const {
 }
 const Wish* UserConfig::find_on_command_line(std::string_view key) const {
   return last(key, [](const Wish& wish) { return !wish.from_file; });
+}
+
+namespace {
+
+constexpr std::array<std::string_view, 3> kWholeSections = {"strategy", "optimizer", "schedule"};
+
+std::string_view section_of(const Wish& wish) { return std::string_view(wish.key).substr(0, wish.key.find('.')); }
+
+bool is_whole(const Wish& wish) {
+  return std::find(kWholeSections.begin(), kWholeSections.end(), section_of(wish)) != kWholeSections.end();
+}
+
+bool names_any_of(const std::vector<Wish>& wishes, const Wish& of) {
+  const bool whole = is_whole(of);
+  return std::any_of(wishes.begin(), wishes.end(),
+                     [&](const Wish& wish) { return whole ? section_of(wish) == section_of(of) : wish.key == of.key; });
+}
+
+}  // namespace
+
+void UserConfig::put_foreign(std::vector<Wish> given, std::vector<Wish> presets) {
+  std::vector<Wish> file, words;
+  for (Wish& wish : wishes_) (wish.from_file ? file : words).push_back(std::move(wish));
+  std::erase_if(presets, [&](const Wish& wish) {
+    return names_any_of(file, wish) && !(is_whole(wish) && names_any_of(given, wish));
+  });
+  std::erase_if(file, [&](const Wish& wish) { return names_any_of(given, wish); });
+  wishes_.clear();
+  for (std::vector<Wish>* layer : {&presets, &file, &given, &words})
+    std::move(layer->begin(), layer->end(), std::back_inserter(wishes_));
 }
 
 UserConfig UserConfig::of_file() const {

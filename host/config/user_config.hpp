@@ -52,6 +52,10 @@ class UserConfig {
   // The file's values alone, but for those that are replaced.
   [[nodiscard]] UserConfig of_file() const;
 
+  // Adds the values of another program's file: `given` in place of those of our file, `presets` where our file says nothing.
+  // In the sections of plugins, which belong together, one of the two files counts as a whole.
+  void put_foreign(std::vector<Wish> given, std::vector<Wish> presets);
+
   // Marks the file's values for which `is_replaced` holds as replaced. Returns their keys, but for those that have no value
   // and those that the command line gives too.
   std::vector<std::string> replace_in_file(const std::function<bool(const Wish&)>& is_replaced);

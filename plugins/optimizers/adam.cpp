@@ -10,6 +10,7 @@ constexpr ddh::Option kOptions[] = {
     ddh::lr_option("1e-3"),
     adam::kBetasOption,
     adam::kEpsOption,
+    adam::kBiasOption,
     {"weight_decay", "number", "0", ddh::kAtLeast0,
      "L2 weight decay: this times the parameter is added to the gradient"},
     ddh::kDecayGroupsOption,

@@ -6,6 +6,7 @@
 //   m  = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
 //   p -= lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)          t = updates of this parameter
 //
+// Without bias_correction the two divisors that depend on t are 1.
 // Weight decay is decoupled (p -= lr weight_decay p, before the update) or L2 (g += weight_decay p, first).
 //
 // State: two fp32 numbers per element. One pass: reads g, p, m, v and writes p, m, v, 28 bytes per element. It uses
@@ -24,6 +25,7 @@ enum class Decay { decoupled, l2 };
 struct Rates {
   ddh::Betas betas;
   double eps = 0;
+  bool bias_correction = true;
 };
 
 template <Decay kDecay>
@@ -58,9 +60,10 @@ Formula<kDecay> formula_of(const Rates& rates, const ddh::ParamStep& step) {
   f.beta2 = ddh::f32(rates.betas.second);
   f.weight1 = ddh::f32(1.0 - rates.betas.first);
   f.weight2 = ddh::f32(1.0 - rates.betas.second);
-  f.inv_sqrt_bias2 = ddh::f32(1.0 / std::sqrt(1.0 - std::pow(rates.betas.second, t)));
+  const auto bias = [&](double beta) { return rates.bias_correction ? 1.0 - std::pow(beta, t) : 1.0; };
+  f.inv_sqrt_bias2 = ddh::f32(1.0 / std::sqrt(bias(rates.betas.second)));
   f.eps = ddh::f32(rates.eps);
-  f.step_size = ddh::f32(step.lr / (1.0 - std::pow(rates.betas.first, t)));
+  f.step_size = ddh::f32(step.lr / bias(rates.betas.first));
   return f;
 }
 
@@ -70,7 +73,7 @@ class Plugin final : public ddh::ElementwiseOptimizer<Plugin<kDecay>> {
  public:
   explicit Plugin(const ddh_create& create)
       : ddh::ElementwiseOptimizer<Plugin>(create, DDH_KERNEL_IMAGE(adam)),
-        rates_{ddh::betas(this->options, "betas"), this->options.f64("eps")} {}
+        rates_{ddh::betas(this->options, "betas"), this->options.f64("eps"), this->options.flag("bias_correction")} {}
   static constexpr auto kSlots = ddh::slots("exp_avg", "exp_avg_sq");
   [[nodiscard]] Formula<kDecay> formula(const ddh::ParamStep& step) const { return formula_of<kDecay>(rates_, step); }
 
@@ -81,6 +84,8 @@ class Plugin final : public ddh::ElementwiseOptimizer<Plugin<kDecay>> {
 // Rows for tables of options.
 inline constexpr ddh::Option kBetasOption =
     ddh::two_rates_option("betas", "[0.9, 0.999]", "decay of the first and second moment");
+inline constexpr ddh::Option kBiasOption = {"bias_correction", "boolean", "true", "",
+                                            "divide the moments by 1 - beta^t"};
 inline constexpr ddh::Option kEpsOption = {"eps", "number", "1e-8", ddh::kAtLeast0, "added to the denominator"};
 
 }  // namespace DDH_HIDDEN

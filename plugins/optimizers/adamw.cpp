@@ -10,6 +10,7 @@ constexpr ddh::Option kOptions[] = {
     ddh::lr_option("3e-4"),
     adam::kBetasOption,
     adam::kEpsOption,
+    adam::kBiasOption,
     {"weight_decay", "number", "0.01", ddh::kAtLeast0,
      "decoupled weight decay: each step multiplies the parameter by 1 - lr * weight_decay"},
     ddh::kDecayGroupsOption,

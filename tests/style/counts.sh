@@ -20,13 +20,13 @@ headers_with_one_user() {
 }
 
 # Files that a new plugin touches: the hand-written ones that name <plugin>, an existing one of the kind in <folder>.
-# Left out are docs/options.md (made by `ddhost inspect --markdown`), plugins/names (names of other programs), data of tests
+# Left out are docs/options.md and docs/from-*.md (made by the program), plugins/names (names of other programs), data of tests
 # except the scripts that make it, this file, and uses: files to which a new plugin of the kind is not added. A use with a line
 # that names three of the kind counts, because that is a list. So does one that does not name the plugin any more.
 touched() { # plugin, folder, uses...
   local name=$1 folder=$2 others file uses=" ${*:3} "
   others=$(basename -as .cpp "$folder"/*.cpp | grep -vx "$name" | paste -sd '|')
-  sources . | grep -vxE 'docs/options\.md|plugins/names/.*|tests/style/counts\.sh' |
+  sources . | grep -vxE 'docs/(options|from-[a-z]+)\.md|plugins/names/.*|tests/style/counts\.sh' |
     awk '!/^tests\/data\// || /\/make_[a-z_]*\.py$/' | xargs -d '\n' grep -lwI -e "$name" | while IFS= read -r file; do
     if [[ $uses == *" $file "* ]]; then
       grep -w -e "$name" "$file" | grep -qE "\b($others)\b.*\b($others)\b" || continue
@@ -42,7 +42,6 @@ uses_of_lion=(
   tests/equivalence/optimizers_test.cpp            # further worlds, with one number per element; every optimizer before
   tests/gpu/optimizer_ptx_test.cpp                 # forms of kernels alone; tests/gpu/optimizers_test.cpp has every optimizer
   tests/gpu/outside_kernel.sh                      # is built outside of the tree
-  tests/unit/host/config/foreign_file_test.cpp     # DeepSpeed has one of this name
   tests/unit/plugins/optimizers/optimizer_test.cpp # what lion alone does, beside the cases for every optimizer
 )
 

@@ -18,12 +18,12 @@ extern "C" ddh_rc ddh_entry_sgd(const ddh_host*, const ddh_module**, ddh_err*) D
 
 namespace {
 
-const Numbers kAdamW = {
-    {"lr", {0.1}}, {"betas", {0.9, 0.99}}, {"eps", {1e-8}}, {"weight_decay", {0.1}}, {"decay_groups", {0}}};
-const Numbers kAdam = {
-    {"lr", {0.1}}, {"betas", {0.8, 0.95}}, {"eps", {1e-8}}, {"weight_decay", {0}}, {"decay_groups", {0}}};
-const Numbers kSgd = {{"lr", {0.1}},     {"momentum", {0}},       {"dampening", {0}},
-                      {"nesterov", {0}}, {"weight_decay", {0.1}}, {"decay_groups", {0}}};
+const Numbers kAdamW = {{"lr", {0.1}},           {"betas", {0.9, 0.99}}, {"eps", {1e-8}},
+                        {"weight_decay", {0.1}}, {"decay_groups", {0}},  {"bias_correction", {1}}};
+const Numbers kAdam = {{"lr", {0.1}},         {"betas", {0.8, 0.95}}, {"eps", {1e-8}},
+                       {"weight_decay", {0}}, {"decay_groups", {0}},  {"bias_correction", {1}}};
+const Numbers kSgd = {{"lr", {0.1}},           {"momentum", {0}},     {"dampening", {0}},      {"nesterov", {0}},
+                      {"weight_decay", {0.1}}, {"decay_groups", {0}}, {"bias_correction", {1}}};
 const std::vector<uint64_t> kNumels = {100, 64, 30};
 
 // A world of one rank.

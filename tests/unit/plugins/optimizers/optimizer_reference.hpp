@@ -33,6 +33,7 @@ inline Numbers options_of(const OptimizerCase& c) {
   Numbers options = c.options;
   options["decay_groups"] = {1};
   options["lr"] = {c.lr};
+  options.emplace("bias_correction", std::vector<double>{1});  // the cases of torch's optimizers do not have it
   return options;
 }
 inline Texts texts_of(const OptimizerCase& c) {

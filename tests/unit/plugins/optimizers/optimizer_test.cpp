@@ -283,6 +283,21 @@ TEST_CASE("each parameter's own step count enters its bias correction") {
   CHECK(shard.master[64] == Approx(-0.1 * m / std::sqrt(v)).epsilon(1e-5));
 }
 
+TEST_CASE("without bias correction adam and adamw take the moments as they are") {
+  const std::vector<uint64_t> numels = {64};
+  Numbers options = adamw_options();
+  options["weight_decay"] = {0.0};
+  options["bias_correction"] = {0};
+  for (const std::string id : {"adam", "adamw"}) {
+    const OptimizerFixture optimizer(entry_of(id), options, numels);
+    Shard shard(numels, 2, 1);
+    for (float& g : shard.grads[0]) g = 0.5f;
+    optimizer.update(shard.view(), step_block(1, 0.1), {1});
+    const double m = 0.1 * 0.5, v = 0.001 * 0.25;
+    CHECK(shard.master[0] == Approx(-0.1 * m / std::sqrt(v)).epsilon(1e-5));
+  }
+}
+
 TEST_CASE("adam decays in the gradient where adamw decays the parameter") {
   const std::vector<uint64_t> numels = {64};
   Numbers options = adamw_options();

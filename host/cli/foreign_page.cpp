@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cli/foreign_page.cpp: `ddhost convert --keys FORMAT`: every key of another program's file as a page, such as
+// docs/from-deepspeed.md.
+#include <algorithm>
+#include <ostream>
+#include <sstream>
+
+#include "base/text.hpp"
+#include "cli/commands.hpp"
+#include "config/foreign/table.hpp"
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+constexpr size_t kPageWidth = 100;
+
+void print_wrapped(std::ostream& out, const std::string& first, const std::string& indent, const std::string& text) {
+  std::istringstream words(text);
+  std::string line = first;
+  bool is_begun = false;
+  for (std::string word; words >> word; is_begun = true) {
+    if (is_begun && line.size() + 1 + word.size() > kPageWidth) {
+      out << line << '\n';
+      line = indent + word;
+    } else {
+      line += (is_begun ? " " : "") + word;
+    }
+  }
+  out << line << '\n';
+}
+
+std::string marked(const std::string& text) { return "`" + text + "`"; }
+
+// Marks of Markdown in a sentence of a table.
+std::string plain(const std::string& text) {
+  std::string out;
+  bool is_code = false;
+  for (const char c : text) {
+    if (c == '`') is_code = !is_code;
+    if (!is_code && std::string_view("*<[]_").find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+std::string value_text(const Json& value) {
+  if (value.is_object() && value.contains("not")) return "not " + value_text(value["not"]);
+  if (value.is_object() && value.contains("above")) return "above " + value["above"].dump();
+  if (value.is_object() && value.contains("holds")) {
+    const Json& entry = value["holds"];
+    return "an object with " + marked(entry.begin().key() + ": " + entry.begin()->dump());
+  }
+  if (!value.is_array() || value.empty()) return marked(value.dump());
+  std::string list;
+  for (const Json& one : value) list += (list.empty() ? "" : " or ") + value_text(one);
+  return list;
+}
+
+std::string condition_text(const ForeignRule& rule) {
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : " and ") + part; };
+  if (rule.only_given) add("given");
+  if (rule.is) add(value_text(*rule.is));
+  for (const auto& [key, wanted] : rule.when.items()) add(marked(key) + " is " + value_text(wanted));
+  return text;
+}
+
+std::string result_text(const ForeignRule& rule) {
+  if (!rule.refuse.empty())
+    return "refused: " + plain(rule.refuse.starts_with("= ") ? rule.refuse.substr(2) : rule.refuse);
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (!rule.to.empty())
+    add(marked(rule.to) + (rule.factor == 1 ? "" : " = " + number_text(rule.factor) + " x the value"));
+  for (const auto& [key, value] : rule.gives.items())
+    add(marked(key + "=" + (value.is_string() ? value.get<std::string>() : value.dump())));
+  for (const auto& [key, value] : rule.append.items())
+    add("an entry " + marked(value.get<std::string>()) + " in " + marked(key));
+  if (rule.part_of.is_array())
+    for (const Json& key : rule.part_of) add("part of " + marked(key.get<std::string>()));
+  if (!rule.hand_to.empty())
+    add("as " + marked(rule.hand_to.substr(rule.hand_to.find(':') + 1)) + " of " +
+        rule.hand_to.substr(0, rule.hand_to.find(':')));
+  if (!rule.file_of.empty()) add("a file of " + rule.file_of + ", which is read");
+  if (!rule.no_effect.empty()) add("no effect: " + plain(rule.no_effect));
+  return text;
+}
+
+std::string facts_of(const ForeignKey& key, const std::string& version) {
+  std::string types;
+  for (const std::string& type : key.types) types += (types.empty() ? "" : " or ") + (type == "open" ? "object" : type);
+  const bool changes = key.preset.is_array() && !key.preset.empty() && key.preset.front().is_object();
+  const Json preset = key.preset_in(version);
+  std::string text = types + (preset.is_null() ? "" : "; default " + marked(preset.dump()));
+  if (changes)
+    for (const Json& entry : key.preset)
+      if (entry.contains("before"))
+        text += ", before " + entry["before"].get<std::string>() + " " + marked(entry["value"].dump());
+  if (!key.removed.empty()) text += "; removed in " + key.removed;
+  return text;
+}
+
+void print_key(const ForeignKey& key, const std::string& version, std::ostream& out) {
+  std::string also;
+  for (const std::string& name : key.also) also += (also.empty() ? " Also " : ", ") + marked(name);
+  if (!also.empty()) also += ".";
+  if (!key.stands_for.empty()) {
+    print_wrapped(out, "- ", "  ", marked(key.name) + ": another word for " + marked(key.stands_for) + "." + also);
+    return;
+  }
+  const std::string head = marked(key.name) + " (" + facts_of(key, version) + ")";
+  if (key.rules.size() == 1 && condition_text(key.rules[0]).empty()) {
+    print_wrapped(out, "- ", "  ", head + ": " + result_text(key.rules[0]) + "." + also);
+    return;
+  }
+  print_wrapped(out, "- ", "  ", head + ":" + also);
+  for (const ForeignRule& rule : key.rules) {
+    const std::string condition = condition_text(rule);
+    print_wrapped(out, "  - ", "    ", (condition.empty() ? "else" : condition) + ": " + result_text(rule) + ".");
+  }
+}
+
+}  // namespace
+
+int print_foreign_page(const std::string& format, std::ostream& out) {
+  const ForeignTable* const table = foreign_table(format);
+  if (table == nullptr) {
+    std::string formats;
+    for (const ForeignTable& known : foreign_tables()) formats += (formats.empty() ? "" : ", ") + known.format;
+    ddh::fail(DDH_INVALID_ARGUMENT, "--keys '", plain_text(format, kShownValue), "' is no format; give one of ",
+              formats);
+  }
+  out << "# Every key of a file of " << table->program << "\n";
+  print_wrapped(out, "", "",
+                marked("ddhost convert --keys " + format) + " prints this page from " +
+                    marked("plugins/names/files/" + format + ".json") + ". Change the table, not this page; the test " +
+                    marked("docs_foreign_keys") +
+                    " compares them. [foreign-files.md](foreign-files.md) says how a file is given. The parentheses "
+                    "after a key " +
+                    "hold its type and the default of " + table->program + " " + table->newest +
+                    ". Of several meanings the first whose condition holds counts.");
+  out << "\n";
+  for (const ForeignKey& key : table->keys) print_key(key, table->newest, out);
+  out << "\n## Words of the command line\n";
+  for (const auto& [flag, entry] : table->flags.items()) {
+    std::string text = marked(flag) + ": ";
+    if (entry.contains("file")) text += "the file";
+    if (entry.contains("is")) text += marked(entry["is"].get<std::string>());
+    if (entry.contains("sets")) text += marked(entry["sets"].get<std::string>());
+    for (const Json& word : entry.value("adds", Json::array())) text += marked(word.get<std::string>());
+    if (entry.contains("only")) text += "no effect if it is " + entry["only"].get<std::string>() + ", else refused";
+    if (entry.contains("no_effect")) text += "no effect: " + plain(entry["no_effect"].get<std::string>());
+    const Json by_value = entry.value("by_value", Json::object());
+    for (const auto& [given, words] : by_value.items()) {
+      text += marked(given) + " gives";
+      for (const Json& word : words) text += " " + marked(word.get<std::string>());
+      text += "; ";
+    }
+    if (text.ends_with("; ")) text.resize(text.size() - 2);
+    print_wrapped(out, "- ", "  ", text + ".");
+  }
+  return 0;
+}
+
+}  // namespace ddhost

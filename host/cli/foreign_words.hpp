@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cli/foreign_words.hpp: words of other programs' command lines, by the tables' `flags` and `command`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/command_line.hpp"
+
+namespace ddhost {
+
+// Takes the words of other programs out of `words`, or replaces them by ours. Error: one has no value, or is refused.
+void take_foreign_words(std::vector<std::string>& words, CommandLine& line);
+
+}  // namespace ddhost

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/user_files.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "ddh/sdk/plugin.hpp"
+#include "plan/prepare.hpp"
+
+namespace ddhost {
+namespace {
+
+constexpr size_t kMostNamed = 12;  // keys in one note
+
+// The user's value of one of our keys; "precision.compute=fp16" asks whether it is that.
+std::optional<Json> users_value(const UserConfig& user, const std::string& key) {
+  const size_t equals = key.find('=');
+  const Wish* const wish = user.find(key.substr(0, equals));
+  if (wish == nullptr || wish->value.is_null()) return std::nullopt;
+  if (equals == std::string::npos) return wish->value;
+  return Json(wish->value == Json(key.substr(equals + 1)));
+}
+
+// Keys of the file that have no effect here, and are not at their default.
+std::string idle_text(const Translation& translation) {
+  std::string text;
+  size_t count = 0;
+  for (const Translation::Idle& idle : translation.idle) {
+    const ForeignKey* const key = translation.table->find(idle.from.key);
+    if (idle.from.kind != ForeignOrigin::Kind::given ||
+        (key != nullptr && key->preset_in(translation.version) == idle.from.value))
+      continue;
+    if (++count <= kMostNamed) text += (text.empty() ? "" : ", ") + idle.from.key;
+  }
+  if (count > kMostNamed) text += ddh::str(" and ", count - kMostNamed, " more");
+  return text;
+}
+
+void add_notes(const Translation& translation, std::vector<std::string>& notes) {
+  notes.push_back(ddh::str("'", translation.file, "' is taken as ", translation.table->is, " ", translation.version,
+                           "; `ddhost convert ", translation.file, "` says what became of each key"));
+  if (const std::string idle = idle_text(translation); !idle.empty())
+    notes.push_back(ddh::str("of '", translation.file, "' these keys have no effect here: ", idle));
+}
+
+std::string source_of(const Translation::Line& line) {
+  const std::string place = line.from.line == 0 ? "" : ddh::str(", line ", line.from.line);
+  const std::string file = "'" + line.from.file + "'" + place + " (";
+  if (line.from.kind == ForeignOrigin::Kind::preset)
+    return file + "the default of " + line.from.program + " for " + line.from.key + ")";
+  return file + line.from.key + (line.from.kind == ForeignOrigin::Kind::automatic ? " = auto)" : ")");
+}
+
+// The file's values go on top of those of a file of ours, its defaults below them.
+void put_values(const Translation& translation, UserConfig& user) {
+  std::vector<Wish> given, presets;
+  for (const Translation::Line& line : translation.lines) {
+    const Wish wish{line.key, line.value, "", true, source_of(line), std::filesystem::current_path()};
+    (line.from.kind == ForeignOrigin::Kind::preset ? presets : given).push_back(wish);
+  }
+  user.put_foreign(given, presets);
+}
+
+}  // namespace
+
+Translation translate_for(const ForeignChoice& choice, const UserConfig& user, const std::function<int64_t()>& ranks) {
+  const ForeignTable* table = choice.format.empty() ? table_of_file(choice.file) : foreign_table(choice.format);
+  if (table == nullptr) {
+    read_foreign_file(choice.file);
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", choice.file.string(),
+              "' is no configuration file of another program that this program knows; give one with --config if it is ",
+              "a file of ours");
+  }
+  return translate_file(*table, choice.file,
+                        {ranks, [&](const std::string& key) { return users_value(user, key); }, choice.version});
+}
+
+UserFiles read_user_files(const CommandLine& line, const std::vector<Override>& overrides, const Registry& registry) {
+  std::vector<ForeignChoice> foreign = line.foreign;
+  std::filesystem::path own = line.config_file;
+  if (!own.empty() && table_of_file(own) != nullptr) {
+    foreign.push_back({own, table_of_file(own)->format, line.compat_version});
+    own.clear();
+  }
+  if (foreign.size() > 1)
+    throw ForeignFileError(DDH_INVALID_ARGUMENT,
+                           ddh::str("'", foreign[0].file.string(), "' and '", foreign[1].file.string(),
+                                    "' are both configuration files of other programs; give one"));
+  UserFiles files{UserConfig::read(own, overrides), {}};
+  for (const ForeignChoice& choice : foreign) {
+    try {
+      const auto ranks = [&]() -> int64_t { return choose_place(files.user, registry).world_size; };
+      const Translation translation = translate_for(choice, files.user, ranks);
+      require_accepted(translation);
+      put_values(translation, files.user);
+      add_notes(translation, files.notes);
+    } catch (const ddh::Error& error) {
+      throw ForeignFileError(error.code(), error.what());
+    }
+  }
+  return files;
+}
+
+}  // namespace ddhost
