@@ -1,7 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/ckpt_words.hpp"
 
+#include <charconv>
+#include <functional>
+
+#include "base/text.hpp"
+#include "ddh/sdk/plugin.hpp"
+
 namespace ddhost {
+namespace {
+
+// A check of an option's text: an integer of 64 bits, `least` or more.
+std::function<std::string(const std::string&)> at_least(int64_t least) {
+  return [least](const std::string& text) -> std::string {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc::result_out_of_range) return "'" + plain_text(text, kShownValue) + "' has more than 64 bits";
+    if (error != std::errc{} || end != text.data() + text.size())
+      return "'" + plain_text(text, kShownValue) + "' is no integer";
+    return value < least ? ddh::str(value, " is less than ", least) : "";
+  };
+}
+
+}  // namespace
 
 CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
   CLI::App* ckpt = app.add_subcommand("ckpt", "list, show, verify, compare, remove or import checkpoints");

@@ -199,18 +199,6 @@ std::vector<Override> collect(const RunWords& given, const CLI::App& command) {
   return overrides;
 }
 
-// A check of an option's text: an integer of 64 bits, `least` or more.
-std::function<std::string(const std::string&)> at_least(int64_t least) {
-  return [least](const std::string& text) -> std::string {
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc::result_out_of_range) return "'" + plain_text(text, kShownValue) + "' has more than 64 bits";
-    if (error != std::errc{} || end != text.data() + text.size())
-      return "'" + plain_text(text, kShownValue) + "' is no integer";
-    return value < least ? ddh::str(value, " is less than ", least) : "";
-  };
-}
-
 // The flags of `ddhost plan` that no run has.
 void add_plan_flags(CLI::App& plan, std::string& memory, std::string& sizes, PlanArgs& args) {
   plan.add_flag("--all-strategies", args.all_strategies, "plan every strategy that `ddhost list` shows");
