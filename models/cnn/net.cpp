@@ -357,16 +357,18 @@ double Unit::kept_bytes(double n_samples, at::ScalarType type, at::Device device
 // converted.
 Unit::Peaks Unit::peaks(double n_samples, at::ScalarType type, bool gives_input_gradient) const {
   const auto block = [&](int64_t numel) { return block_of({numel}, n_samples, type); };
-  const auto numel_of_params = [&](size_t first, size_t end) {
-    double numel = 0, largest = 0;
+  // Of all gradients together, and of the largest one in fp32.
+  const auto gradients_of_params = [&](size_t first, size_t end) {
+    double bytes = 0, largest = 0;
     for (size_t p = std::max(first, n_frozen); p < end; ++p) {
-      double one = 1;
-      for (const int64_t side : params_[p].shape) one *= static_cast<double>(side);
-      numel += one, largest = std::max(largest, one);
+      int64_t numel = 1;
+      for (const int64_t side : params_[p].shape) numel *= side;
+      bytes += block_of({numel, 0, /*is_of_all=*/true}, n_samples, type);
+      largest = std::max(largest, block_of({numel, sizeof(float), /*is_of_all=*/true}, n_samples, type));
     }
-    return std::pair(numel, largest);
+    return std::pair(bytes, largest);
   };
-  const double of_result = block(shape_.numel()), element_bytes = static_cast<double>(c10::elementSize(type));
+  const double of_result = block(shape_.numel());
   double kept = 0;
   std::vector<double> kept_to;  // by the end of each step
   for (size_t s = 0, k = 0; s < steps_.size(); ++s) {
@@ -385,7 +387,7 @@ Unit::Peaks Unit::peaks(double n_samples, at::ScalarType type, bool gives_input_
     const double forward = kept_to[s] + (step.keeps_in ? 0 : block(step.in)) + (step.keeps_out ? 0 : block(step.out));
     most.forward = std::max(most.forward, forward - whole);
     const size_t end = is_last ? params_.size() : steps_[s + 1].first_param;
-    const double own = numel_of_params(step.first_param, end).first * element_bytes;
+    const double own = gradients_of_params(step.first_param, end).first;
     of_weights = type == at::kFloat ? own : of_weights + own;
     const bool gives = s > 0 || gives_input_gradient;
     const double gradients =
@@ -395,7 +397,7 @@ Unit::Peaks Unit::peaks(double n_samples, at::ScalarType type, bool gives_input_
   }
   if (type != at::kFloat)
     most.backward =
-        std::max(most.backward, of_result + of_weights + 4 * numel_of_params(0, params_.size()).second +
+        std::max(most.backward, of_result + of_weights + gradients_of_params(0, params_.size()).second +
                                     (gives_input_gradient && !steps_.empty() ? block(steps_[0].in) : 0) - whole);
   return most;
 }
