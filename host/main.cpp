@@ -10,9 +10,9 @@
 #include <string_view>
 
 #include "base/text.hpp"
-#include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "cli/user_files.hpp"
+#include "cli/words/command_line.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/services/tables/interfaces.hpp"
 #include "launch/launch.hpp"

@@ -14,19 +14,19 @@ std::string padding(size_t width, const std::string& cell) {
 }
 }  // namespace
 
-size_t Table::width_of(size_t column) const {
+size_t FittedTable::width_of(size_t column) const {
   size_t width = 0;
   for (const auto& row : rows_) width = std::max(width, columns_of(row[column]));
   return width;
 }
 
-size_t Table::columns() const {
+size_t FittedTable::columns() const {
   size_t all = 0;
   for (size_t c = 0; c < rows_.front().size(); ++c) all += kBetween + width_of(c);
   return all;
 }
 
-void Table::add_block(std::string& out, size_t first, size_t end) const {
+void FittedTable::add_block(std::string& out, size_t first, size_t end) const {
   for (const auto& row : rows_) {
     std::string line = std::string(kBetween, ' ') + row[0] + padding(width_of(0), row[0]);
     for (size_t c = first; c < end; ++c) line += std::string(kBetween, ' ') + padding(width_of(c), row[c]) + row[c];
@@ -34,7 +34,7 @@ void Table::add_block(std::string& out, size_t first, size_t end) const {
   }
 }
 
-std::string Table::text(size_t columns) const {
+std::string FittedTable::text(size_t columns) const {
   const size_t all = rows_.front().size();
   std::string out;
   for (size_t first = 1; first < all;) {

@@ -9,10 +9,10 @@
 
 namespace ddhost {
 
-class Table {
+class FittedTable {
  public:
   // `header`: of all columns; the first has the labels of the rows and is aligned to the left.
-  explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
+  explicit FittedTable(std::vector<std::string> header) : rows_{std::move(header)} {}
 
   // As many cells as the header has.
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }

@@ -2,13 +2,33 @@
 //
 // cli/agent.cpp: `ddhost agent`, which the head of a run starts on another host over SSH. All that it has to do comes as one
 // line of JSON on stdin; it is not for people.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <iostream>
 
 #include "cli/commands.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "launch/kv.hpp"
 
 namespace ddhost {
+namespace {
+
+constexpr const char* kLibraryPath = "LD_LIBRARY_PATH";
+
+// The C library reads this variable when a program begins.
+void begin_again(const std::string& line, const std::string& library_path) {
+  ::setenv(kLibraryPath, library_path.c_str(), 1);
+  const std::string text = line + "\n";
+  const Fd file(::memfd_create("orders", MFD_CLOEXEC));
+  const bool is_written =
+      file.get() >= 0 && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (!is_written || ::lseek(file.get(), 0, SEEK_SET) != 0 || ::dup2(file.get(), STDIN_FILENO) < 0) return;
+  ::execl("/proc/self/exe", "ddhost", "agent", nullptr);
+}
+
+}  // namespace
 
 CommandLine agent_command_line(std::istream& in) {
   std::string line;
@@ -16,6 +36,9 @@ CommandLine agent_command_line(std::istream& in) {
     ddh::fail(DDH_INVALID_ARGUMENT,
               "`ddhost agent` gets its orders on stdin, and there are none; use ddhost --hostfile FILE");
   const AgentOrder order = agent_order(read_json(line));
+  const auto wanted = order.values.find(kLibraryPath);
+  const char* const mine = std::getenv(kLibraryPath);
+  if (wanted != order.values.end() && (mine == nullptr || wanted->second != mine)) begin_again(line, wanted->second);
   for (const auto& [name, value] : order.values) ::setenv(name.c_str(), value.c_str(), 1);
   std::error_code ec;
   std::filesystem::current_path(order.folder, ec);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/command_line.hpp"
+#include "cli/words/command_line.hpp"
 #include "launch/launch.hpp"
 #include "plugin/registry.hpp"
 

@@ -11,7 +11,7 @@
 #include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
-#include "cli/known_options.hpp"
+#include "cli/words/known_options.hpp"
 #include "config/compat.hpp"
 #include "config/words.hpp"
 #include "ddh/sdk/plugin.hpp"

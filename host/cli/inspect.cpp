@@ -13,7 +13,7 @@
 #include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
-#include "cli/known_options.hpp"
+#include "cli/words/known_options.hpp"
 #include "config/schema.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "plugin/capabilities.hpp"

@@ -9,7 +9,7 @@
 
 #include "base/text.hpp"
 #include "cli/commands.hpp"
-#include "cli/known_options.hpp"
+#include "cli/words/known_options.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "plugin/probe.hpp"
 

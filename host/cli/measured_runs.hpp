@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/json.hpp"
-#include "cli/command_line.hpp"
+#include "cli/words/command_line.hpp"
 #include "report/comparison.hpp"
 
 namespace ddhost {

@@ -143,7 +143,6 @@ Prepared prepare_as_member(const Request& request, Registry& registry, LoaderRec
   const auto run = std::make_shared<PreparedRun>(
       prepare_run(std::move(user), registry, request.place, work_of(line.command), &record));
   in_words_of_user(run->config, [&] {
-    if (run->wish.from == ResumeWish::From::none) settle_weights(*run);
     take_over(*run, decisions);
     if (run->resume.empty()) convert_weights(*run, registry);
     run->fingerprints = fingerprints_of(*run);
@@ -271,17 +270,48 @@ void say_first_steps() {
                  of("strategy") + "; `ddhost list` shows the other plugins, `ddhost help` the commands");
 }
 
+void say_notes(const CommandLine& line, const std::vector<std::string>& notes) {
+  if (line.is_bare) say_first_steps();
+  for (const std::vector<std::string>& sentences : {notes, line.unused})
+    for (const std::string& note : sentences) print_sentence(note);
+}
+
+// Of several tasks that another launcher has started, the first prints what is wanted.
+bool is_further_task(const Config& host, const Registry& registry) {
+  if (!host.text("launch.hostfile").empty()) return false;
+  const auto placement = find_placement(launchers(registry.name_folders()), host.get<std::string>("launch.from"));
+  return placement && placement->task > 0;
+}
+
+// The ranks of a hostfile, without connecting to its hosts.
+void place_on_hosts(const Config& host, RunPlace& place) {
+  if (host.text("launch.hostfile").empty()) return;
+  const std::vector<Host> hosts = hosts_of(host);
+  place.world_size = 0;
+  for (const Host& one : hosts) place.world_size += one.slots;
+  place.local_size = hosts.front().slots;
+  place.n_hosts = static_cast<int>(hosts.size());
+  place.has_other_launchers = hosts.size() > 1;
+}
+
 }  // namespace
 
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
-  if (line.is_bare) say_first_steps();
   auto [user, notes] = read_user_files(line, line.overrides, registry);
-  for (const std::vector<std::string>& sentences : {notes, line.unused})
-    for (const std::string& note : sentences) print_sentence(note);
   const std::vector<std::string> replaced = replace_excluded_options(user);
   const Config host(user, run_sections(user), /*plugin_sections=*/false);
-  const std::unique_ptr<Cluster> cluster = line.dry_run ? nullptr : join_cluster(line, host, registry);
-  const RunPlace place = choose_place(user, registry, cluster.get());
+  std::unique_ptr<Cluster> cluster;
+  try {
+    if (!line.dry_run)
+      cluster = join_cluster(line, host, registry);
+    else if (is_further_task(host, registry))
+      return 0;
+  } catch (const JoinEnded& ended) {
+    return 128 + ended.signal;
+  }
+  if (cluster == nullptr || cluster->is_head()) say_notes(line, notes);
+  RunPlace place = choose_place(user, registry, cluster.get());
+  if (line.dry_run) place_on_hosts(host, place);
   LoaderRecord record;
   const Request request{line, user, replaced, place, cluster.get()};
   Outcome outcome = launch(

@@ -7,7 +7,7 @@
 #include <iosfwd>
 #include <string>
 
-#include "cli/report_args.hpp"
+#include "cli/words/report_args.hpp"
 
 namespace ddhost {
 

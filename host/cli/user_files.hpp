@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/command_line.hpp"
+#include "cli/words/command_line.hpp"
 #include "config/foreign/translation.hpp"
 #include "config/user_config.hpp"
 #include "ddh/sdk/plugin.hpp"

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/terminal.hpp"
 #include "draw/text.hpp"
 
 namespace ddhost {

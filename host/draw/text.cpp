@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <utility>
 
+#include "base/terminal.hpp"
 #include "base/text.hpp"
 
 namespace ddhost {
@@ -27,24 +27,6 @@ bool turns_direction(char32_t c) {
   return c == 0x200E || c == 0x200F || c == 0x061C || (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
 }
 bool is_separator(char32_t c) { return c == 0x2028 || c == 0x2029; }
-
-size_t columns_of(char32_t c) {
-  constexpr std::array<std::pair<char32_t, char32_t>, 5> kNone = {
-      {{0x0300, 0x036F}, {0x200B, 0x200F}, {0x20D0, 0x20FF}, {0xFE00, 0xFE0F}, {0xFE20, 0xFE2F}}};
-  constexpr std::array<std::pair<char32_t, char32_t>, 8> kTwo = {{{0x1100, 0x115F},
-                                                                  {0x2E80, 0x303E},
-                                                                  {0x3041, 0xA4CF},
-                                                                  {0xAC00, 0xD7A3},
-                                                                  {0xF900, 0xFAFF},
-                                                                  {0xFE30, 0xFE6F},
-                                                                  {0xFF00, 0xFF60},
-                                                                  {0x1F300, 0x3FFFD}}};
-  for (const auto& [first, last] : kNone)
-    if (c >= first && c <= last) return 0;
-  for (const auto& [first, last] : kTwo)
-    if (c >= first && c <= last) return 2;
-  return 1;
-}
 
 }  // namespace
 
@@ -93,21 +75,9 @@ std::string escaped(std::string_view text, size_t most) {
   return out;
 }
 
-size_t columns_of(std::string_view line) {
-  size_t columns = 0;
-  for (size_t at = 0; at < line.size();) columns += columns_of(next_of(line, at));
-  return columns;
-}
-
 std::string cut_to(std::string_view line, size_t columns) {
   if (columns_of(line) <= columns) return std::string(line);
-  if (columns == 0) return "";
-  size_t used = 0, kept = 0;
-  for (size_t at = 0; at < line.size(); kept = at) {
-    used += columns_of(next_of(line, at));
-    if (used > columns - 1) break;
-  }
-  return std::string(line.substr(0, kept)) + "…";
+  return columns == 0 ? "" : cut_to_columns(line, columns - 1) + "…";
 }
 
 std::string short_number(double value) {

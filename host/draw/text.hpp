@@ -15,8 +15,6 @@ namespace ddhost {
 std::string one_line(std::string_view text, size_t most = 200);
 // The same for HTML, SVG and their attributes.
 std::string escaped(std::string_view text, size_t most = 200);
-// The columns of a terminal that a line of UTF-8 takes: wide characters take two, combining ones none.
-size_t columns_of(std::string_view line);
 // The first characters of a line that fit into `columns`; "…" stands for what was cut off.
 std::string cut_to(std::string_view line, size_t columns);
 

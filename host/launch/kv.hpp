@@ -84,7 +84,7 @@ class KvServer {
   using Clock = std::chrono::steady_clock;
 
   explicit KvServer(std::vector<Fd> sockets);
-  // The descriptors to poll, one per rank; fd = -1 after a rank has ended.
+  // The descriptors to poll, one for each client; fd = -1 after it has ended.
   [[nodiscard]] std::vector<pollfd> poll_set() const;
   // Milliseconds until a wait times out; -1: none is open.
   [[nodiscard]] int timeout_ms() const;

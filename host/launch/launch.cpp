@@ -120,6 +120,7 @@ struct Sockets {
       servers.push_back(std::move(pair.server));
       args.cluster->set_loader_socket(std::move(pair.client));
     } catch (const ddh::Error& error) {
+      if (args.cluster != nullptr) throw;
       problem = error.what();
       servers.clear();
       clients.clear();
@@ -179,7 +180,8 @@ int load_and_start(const Start& start, Sockets& sockets) {
     } else {
       start_processes(start, run.rank_function, sockets);
       start.record.set_state(LoaderRecord::State::kRanksAreOthers);
-      ::_exit(0);  // without the destructors of what the ranks use
+      while (start.args.ranks_here().count == 0) ::pause();  // it holds the lock of the run's folder
+      ::_exit(0);                                            // without the destructors of what the ranks use
     }
     return 0;
   } catch (const std::exception& error) {

@@ -182,7 +182,9 @@ void Supervisor::failed_elsewhere(const ClusterNews::Failure& failure) {
 }
 
 bool Supervisor::is_running() const {
-  return loader_ != 0 || std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.running; });
+  const bool only_holds_lock = args_.ranks_here().count == 0 && record_.state() == LoaderRecord::State::kRanksAreOthers;
+  return (loader_ != 0 && !only_holds_lock) ||
+         std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.running; });
 }
 
 bool Supervisor::ranks_are_threads() const {
@@ -214,6 +216,7 @@ void Supervisor::wait_for_news() {
   kv_.serve({set.begin(), set.begin() + of_kv});
   if (args_.cluster != nullptr) serve_cluster({set.begin() + of_kv, set.end()});
   for (const SignalWatch::Signal& signal : signals_.take()) {
+    const bool was_stopped = end_.stop_signal != 0;
     if (signal.number == SIGUSR1)
       progress_.request_save();
     else if (signal.number != SIGCHLD)
@@ -221,7 +224,7 @@ void Supervisor::wait_for_news() {
     if (args_.cluster == nullptr || signal.number == SIGCHLD) continue;
     if (signal.number == SIGUSR1)
       args_.cluster->tell_save();
-    else
+    else if (!was_stopped || end_.killed_by_signal)  // a copy is not handed on
       args_.cluster->tell_signal(signal.number);
   }
   reap();
@@ -230,14 +233,16 @@ void Supervisor::wait_for_news() {
 void Supervisor::stop(const SignalWatch::Signal& signal) {
   const bool is_first = end_.stop_signal == 0;
   const auto sent_it = [&](const Rank& rank) { return rank.pid == signal.sender; };
-  const bool from_child = signal.sender == loader_ || std::any_of(ranks_.begin(), ranks_.end(), sent_it);
+  const bool from_child =
+      signal.sender != 0 && (signal.sender == loader_ || std::any_of(ranks_.begin(), ranks_.end(), sent_it));
   if (signal.number == SIGTERM && from_child && !is_first) return;  // the same signal, delayed
   const std::string loading = record_.loading();
   note_stop(end_, {signal.number, signal.from_terminal}, progress_, args_,
             !loading.empty()                      ? loading
             : loader_ == 0 || ranks_are_threads() ? "the ranks were being prepared"
                                                   : "the run was being prepared");
-  if (end_.killed_by_signal || !end_.has_begun) kill_all();
+  const bool prepares = args_.ranks_here().count == 0 && record_.state() == LoaderRecord::State::kPreparing;
+  if (end_.killed_by_signal || !end_.has_begun || prepares) kill_all();
 }
 
 void Supervisor::reap() {

@@ -34,7 +34,7 @@ bool has_own_failure(const Progress& progress, RankRange ranks);
 // Runs the rank's function and returns its exit code. The message of an exception is written to the progress page.
 int run_seat(const RankFunction& rank_function, RankSeat& seat, Progress& progress);
 
-// The node and local rank of a rank on simulated nodes.
+// What a rank gets from the launcher.
 RankSeat make_seat(const LaunchArgs& args, int rank, Kv& kv, RankRecord& record, uint64_t run_id);
 uint64_t make_run_id();
 

@@ -17,6 +17,16 @@ Json texts(const std::vector<fs::path>& paths) {
   return out;
 }
 
+// What the head settled after it had read its options, such as the newest checkpoint. An option's value may be an object.
+void take_values(Config& config, const Json& values, const std::string& prefix) {
+  for (const auto& [name, value] : values.items()) {
+    const std::string key = prefix + name;
+    const Config::Value* const mine = config.find(key);
+    if (mine == nullptr && value.is_object()) take_values(config, value, key + ".");
+    if (mine != nullptr && mine->value != value) config.set(key, value, "the head of the run");
+  }
+}
+
 std::vector<fs::path> paths(const Json& texts) {
   std::vector<fs::path> out;
   for (const Json& text : texts) out.emplace_back(text.get<std::string>());
@@ -26,9 +36,12 @@ std::vector<fs::path> paths(const Json& texts) {
 }  // namespace
 
 void publish_decisions(const PreparedRun& run, Kv& kv) {
-  Json out = {{"run_dir", run.run_dir.string()}, {"resume", texts(run.resume)}, {"hidden", Json::array()}};
+  Json out = {{"run_dir", run.run_dir.string()},
+              {"resume", texts(run.resume)},
+              {"hidden", Json::array()},
+              {"config", run.config.effective()}};
   if (run.final_weights != nullptr) out["hidden"] = texts(run.final_weights->hidden());
-  kv.set(kKey, out.dump());
+  kv.set(kKey, out.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 Json await_decisions(Kv& kv, std::chrono::milliseconds timeout) { return read_json(kv.get(kKey, timeout)); }
@@ -38,6 +51,7 @@ std::vector<Override> overrides_of(const Json& decisions) {
 }
 
 void take_over(PreparedRun& run, const Json& decisions) {
+  take_values(run.config, decisions.at("config"), "");
   if (run.work != Work::kTrain) return;
   std::error_code ec;
   if (!fs::is_directory(run.run_dir, ec))

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// plan/decisions.hpp: what the head of a run on several hosts decides, and the other hosts take over: the run's folder, the
-// checkpoint that it resumes from, and the hidden files of the final weights. The hosts share the folders by one path.
+// plan/decisions.hpp: what the head of a run on several hosts decides, and the other hosts take over: the effective
+// configuration, the run's folder, the checkpoint that it resumes from, and the hidden files of the final weights. The hosts
+// share the folders by one path.
 #pragma once
 
 #include "plan/prepare.hpp"

@@ -150,6 +150,10 @@ void check_threads(PreparedRun& plan) {
 }
 
 void check_hosts(const PreparedRun& plan) {
+  if (plan.has_other_launchers && plan.ranks_per_node > 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "run.ranks_per_node=", plan.ranks_per_node,
+              " simulates nodes on one host, and this run ",
+              "has nodes of its own: the hosts of its launchers; leave it out");
   if (plan.has_other_launchers && plan.ranks_are_threads)
     ddh::fail(DDH_FAILED_PRECONDITION, "comm '", plan.comm.id(),
               "' has all ranks in one process, but other processes start ",

@@ -148,7 +148,7 @@ std::string Summary::memory_text(size_t columns) const {
   else
     for (size_t r = 0; r < ranks_.size(); ++r) header.push_back(ddh::str("rank ", r));
   header.emplace_back("unique");
-  Table table(std::move(header));
+  FittedTable table(std::move(header));
   for (size_t tag = 0; tag < kTagCount; ++tag) {
     std::vector<std::string> row = {kTagNames[tag]};
     if (is_many(ranks_.size())) {
@@ -180,7 +180,7 @@ std::string Summary::process_text(size_t columns) const {
   else
     for (size_t r = 0; r < ranks_.size(); ++r) header.push_back(ddh::str("rank ", r));
   header.emplace_back("all");
-  Table table(std::move(header));
+  FittedTable table(std::move(header));
   const auto add = [&](const char* name, const auto& part) {
     std::vector<std::string> row = {name};
     int64_t all = 0;
@@ -211,7 +211,7 @@ std::string Summary::process_text(size_t columns) const {
 std::string Summary::time_text(size_t columns) const {
   std::vector<std::string> header = {""};
   header.insert(header.end(), kSpanNames.begin(), kSpanNames.end());
-  Table table(std::move(header));
+  FittedTable table(std::move(header));
   const auto share = [](const RankSummary& rank, size_t kind) {
     double total = 0;
     for (const double ms : rank.time_ms) total += ms;

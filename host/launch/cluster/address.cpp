@@ -65,6 +65,9 @@ std::string route_to(const std::string& host) {
   return local_address(socket);
 }
 
+// A host's own name is often 127.0.1.1, which no other host reaches.
+bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
+
 void send_at_once(const Fd& socket) {
   const int on = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -105,7 +108,8 @@ std::string local_address(const Fd& socket) {
 std::string own_address(const std::string& interface, const std::string& toward) {
   if (interface.empty()) {
     for (const std::string& host : {toward, std::string(kElsewhere)})
-      if (const std::string found = host.empty() ? "" : route_to(host); !found.empty()) return found;
+      if (const std::string found = host.empty() ? "" : route_to(host); !found.empty() && !is_loopback(found))
+        return found;
     return kLoopback;
   }
   ifaddrs* found = nullptr;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
+#include <ctime>
 #include <fstream>
 
 #include "ddh/checksum.h"
@@ -27,14 +29,48 @@ AgentIdentity own_identity() {
   return me;
 }
 
+SignalsWhileJoining::SignalsWhileJoining() : awaited_{}, before_{} {
+  sigemptyset(&awaited_);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction now {};
+    ::sigaction(number, nullptr, &now);
+    if (now.sa_handler != SIG_IGN) sigaddset(&awaited_, number);
+  }
+  ::pthread_sigmask(SIG_BLOCK, &awaited_, &before_);
+}
+
+SignalsWhileJoining::~SignalsWhileJoining() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+void SignalsWhileJoining::require_no_signal() const {
+  const timespec at_once{};
+  if (const int number = ::sigtimedwait(&awaited_, nullptr, &at_once); number > 0) throw JoinEnded{number};
+}
+
+void require_possible(int64_t ranks) {
+  constexpr int64_t kMost = 1024;  // as on one host
+  if (ranks > kMost)
+    ddh::fail(DDH_INVALID_ARGUMENT, ranks, " ranks are more than the ", kMost, " that a run can have; start fewer");
+}
+
 std::unique_ptr<Cluster> Cluster::join(const Placement& placement, const ClusterSettings& settings) {
   if (!settings.hosts.empty()) {
-    const auto here = std::count_if(settings.hosts.begin(), settings.hosts.end(),
-                                    [](const Host& host) { return is_this_host(host.name); });
+    ClusterSettings own = settings;
+    const Host* here = nullptr;
+    int64_t ranks = 0;
+    for (Host& host : own.hosts) {
+      ranks += host.slots;
+      host.is_here = is_this_host(host.name);
+      if (!host.is_here) continue;
+      if (here != nullptr)
+        ddh::fail(DDH_INVALID_ARGUMENT, "'", here->name, "' and '", host.name,
+                  "' of the hostfile are both this host; give ", "it one line");
+      here = &host;
+    }
+    require_possible(ranks);
     Placement head;
     head.launcher = kSsh;
-    head.n_tasks = 1 + static_cast<int>(settings.hosts.size()) - static_cast<int>(here);
-    return join_as_head(head, settings);
+    head.n_tasks = static_cast<int>(own.hosts.size()) + (here == nullptr ? 1 : 0);
+    return join_as_head(head, own);
   }
   return placement.task == 0 ? join_as_head(placement, settings) : join_as_member(placement, settings);
 }

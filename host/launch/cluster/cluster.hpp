@@ -6,6 +6,7 @@
 #pragma once
 
 #include <poll.h>
+#include <signal.h>
 
 #include <chrono>
 #include <memory>
@@ -90,6 +91,27 @@ class Cluster {
  private:
   std::unique_ptr<KvClient> loader_kv_;
 };
+
+// A signal that ends the run has come before the run began.
+struct JoinEnded {
+  int signal;
+};
+// While an agent waits for others, SIGINT, SIGTERM and SIGHUP wait too, so that files and processes are not left behind.
+class SignalsWhileJoining {
+ public:
+  SignalsWhileJoining();
+  SignalsWhileJoining(const SignalsWhileJoining&) = delete;
+  SignalsWhileJoining& operator=(const SignalsWhileJoining&) = delete;
+  ~SignalsWhileJoining();
+  // Throws JoinEnded.
+  void require_no_signal() const;
+
+ private:
+  sigset_t awaited_, before_;
+};
+
+// Error: more ranks than a run can have.
+void require_possible(int64_t ranks);
 
 // What each agent says of itself when it joins.
 struct AgentIdentity {

@@ -32,7 +32,11 @@ std::string framed(const std::string& text) {
 }  // namespace
 
 ControlLink::ControlLink(Fd socket, std::chrono::milliseconds heartbeat)
-    : socket_(std::move(socket)), heartbeat_(heartbeat), heard_(Clock::now()), spoken_(Clock::now()) {}
+    : socket_(std::move(socket)),
+      heartbeat_(heartbeat),
+      patience_(heartbeat),
+      heard_(Clock::now()),
+      spoken_(Clock::now()) {}
 
 void ControlLink::send(const Json& message) {
   if (!lost_.empty()) return;
@@ -46,7 +50,7 @@ pollfd ControlLink::to_poll() const {
 
 int ControlLink::timeout_ms() const {
   if (!lost_.empty()) return 1'000'000;
-  return std::min(ms_until(spoken_ + heartbeat_ / 3), ms_until(heard_ + heartbeat_));
+  return std::min(ms_until(spoken_ + heartbeat_ / 3), ms_until(heard_ + patience_));
 }
 
 std::vector<Json> ControlLink::serve() {
@@ -66,9 +70,12 @@ std::vector<Json> ControlLink::serve() {
     if (!text.empty()) messages.push_back(read_json(text));
   }
   const auto now = Clock::now();
-  if (now >= spoken_ + heartbeat_ / 3) out_ += framed("");
+  if (now >= spoken_ + heartbeat_ / 3) {
+    if (out_.empty()) out_ += framed("");
+    spoken_ = now;
+  }
   write_some();
-  if (lost_.empty() && now >= heard_ + heartbeat_)
+  if (lost_.empty() && now >= heard_ + patience_)
     lost_ = ddh::str("nothing was heard of it for ", std::chrono::duration<double>(heartbeat_).count(),
                      " s (launch.heartbeat)");
   return messages;
@@ -79,6 +86,17 @@ void ControlLink::flush(Clock::time_point deadline) {
     pollfd set{socket_.get(), POLLOUT, 0};
     ::poll(&set, 1, ms_until(deadline));
     write_some();
+  }
+}
+
+void ControlLink::finish(Clock::time_point deadline) {
+  flush(deadline);
+  ::shutdown(socket_.get(), SHUT_WR);
+  while (lost_.empty() && Clock::now() < deadline) {
+    pollfd set{socket_.get(), POLLIN, 0};
+    ::poll(&set, 1, ms_until(deadline));
+    read_some();
+    in_.clear();
   }
 }
 
@@ -101,6 +119,7 @@ void ControlLink::read_some() {
   const ssize_t n = ::recv(socket_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
   if (n > 0) {
     heard_ = Clock::now();
+    patience_ = heartbeat_;
     in_.append(chunk.data(), static_cast<size_t>(n));
   } else if (n == 0 || (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)) {
     lost_ = "its connection has ended";

@@ -22,9 +22,10 @@ class ControlLink {
   // The link is lost after a time of `heartbeat` without a word.
   ControlLink(Fd socket, std::chrono::milliseconds heartbeat);
 
-  // From now on.
-  void set_heartbeat(std::chrono::milliseconds heartbeat) {
+  // From now on; the first word may take `first`, because the other end prepares the run meanwhile.
+  void set_heartbeat(std::chrono::milliseconds heartbeat, std::chrono::milliseconds first) {
     heartbeat_ = heartbeat;
+    patience_ = first;
     heard_ = Clock::now();
   }
   void send(const Json& message);
@@ -37,13 +38,15 @@ class ControlLink {
   [[nodiscard]] const std::string& lost() const { return lost_; }
   // Sends all that is left, but waits no longer than until `deadline`.
   void flush(Clock::time_point deadline);
+  // The same, and until the other end has read it and closed the link.
+  void finish(Clock::time_point deadline);
 
  private:
   void write_some();
   void read_some();
 
   Fd socket_;
-  std::chrono::milliseconds heartbeat_;
+  std::chrono::milliseconds heartbeat_, patience_;  // patience_: without a word of the other end
   std::string in_, out_, lost_;
   Clock::time_point heard_, spoken_;
 };

@@ -57,8 +57,7 @@ class Door {
   std::list<Stranger> strangers_;
 };
 
-// Connects and proves that this process belongs to the run. nullopt: nobody listens, or one who does not know the token.
-// Refused means that the other end answered with something else than this protocol.
+// Connects and proves that this process belongs to the run.
 struct Admission {
   std::optional<Fd> socket;
   std::string problem;  // if there is none

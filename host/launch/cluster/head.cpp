@@ -54,6 +54,7 @@ class Head final : public Cluster {
     meet();
     find_nodes();
     start();
+    waiting_.require_no_signal();
   }
 
   [[nodiscard]] bool is_head() const override { return true; }
@@ -91,8 +92,9 @@ class Head final : public Cluster {
   void tell_save() override { tell_all({{"save", true}}); }
   void tell_end(int exit_code) override {
     tell_all({{"end", exit_code}});
+    const auto deadline = Clock::now() + std::chrono::seconds(2);
     for (Member& member : members_)
-      if (member.link != nullptr) member.link->flush(Clock::now() + std::chrono::seconds(1));
+      if (member.link != nullptr) member.link->finish(deadline);
   }
   void forget() override {
     if (ssh_ != nullptr) ssh_->forget();
@@ -124,6 +126,7 @@ class Head final : public Cluster {
     const auto deadline = Clock::now() + settings_.timeout;
     std::vector<std::unique_ptr<ControlLink>> new_links;
     while (!missing().empty()) {
+      waiting_.require_no_signal();
       if (Clock::now() >= deadline)
         ddh::fail(DDH_DEADLINE_EXCEEDED, missing(), " of the ", members_.size(), " that ", placement_.launcher,
                   " started ", missing().find(',') == std::string::npos ? "has" : "have", " not come within ",
@@ -133,6 +136,7 @@ class Head final : public Cluster {
       const size_t of_door = set.size();
       for (const auto& link : new_links) set.push_back(link->to_poll());
       ::poll(set.data(), set.size(), 100);
+      require_joined_alive();
       if (const std::string problem = ssh_ == nullptr ? "" : ssh_->ended(); !problem.empty())
         ddh::fail(DDH_UNAVAILABLE, problem);
       for (Guest& guest : door_.serve({set.begin(), set.begin() + static_cast<std::ptrdiff_t>(of_door)}))
@@ -142,6 +146,15 @@ class Head final : public Cluster {
         for (const Json& message : link->serve())
           if (link != nullptr && message.contains("join")) take(std::move(link), message.at("join"));
       std::erase_if(new_links, [](const auto& link) { return link == nullptr || !link->lost().empty(); });
+    }
+  }
+
+  void require_joined_alive() {
+    for (Member& member : members_) {
+      if (member.link == nullptr) continue;
+      static_cast<void>(member.link->serve());
+      if (!member.link->lost().empty())
+        ddh::fail(DDH_UNAVAILABLE, "host ", member.identity.host, " joined the run and is gone: ", member.link->lost());
     }
   }
 
@@ -181,7 +194,7 @@ class Head final : public Cluster {
   // Where ssh takes a host of the run to be.
   static std::string a_remote_address(const ClusterSettings& settings) {
     for (const Host& host : settings.hosts)
-      if (!is_this_host(host.name)) return address_of_host(host.name, settings.ssh_config);
+      if (!host.is_here) return address_of_host(host.name, settings.ssh_config);
     return "";
   }
 
@@ -192,7 +205,7 @@ class Head final : public Cluster {
     for (const Host& host : settings_.hosts) {
       const RankRange ranks{first, host.slots};
       first += host.slots;
-      if (is_this_host(host.name)) {
+      if (host.is_here) {
         members_[0].ranks = ranks;
         continue;
       }
@@ -212,6 +225,7 @@ class Head final : public Cluster {
   // The ranks of each task that another launcher has started.
   void divide() {
     const int tasks = placement_.n_tasks, world = settings_.world_size == 0 ? tasks : settings_.world_size;
+    require_possible(world);
     if (world % tasks != 0)
       ddh::fail(DDH_INVALID_ARGUMENT, "run.nproc=", world, " can't be divided equally among the ", tasks,
                 " tasks that ", placement_.launcher, " started; give a multiple of ", tasks);
@@ -256,7 +270,7 @@ class Head final : public Cluster {
                            {"nodes", nodes},
                            {"run_id", run_id_},
                            {"heartbeat_ms", settings_.heartbeat.count()}}}});
-      member.link->set_heartbeat(settings_.heartbeat);
+      member.link->set_heartbeat(settings_.heartbeat, settings_.timeout);
     }
   }
 
@@ -293,6 +307,7 @@ class Head final : public Cluster {
 
   const Placement placement_;
   const ClusterSettings settings_;
+  const SignalsWhileJoining waiting_;
   bool is_by_variables_ = false;
   const Meeting meeting_;
   Door door_;

@@ -114,11 +114,12 @@ std::vector<Host> parse_hostfile(const std::string& text, const std::string& fil
     std::string name, slots, more;
     if (!(words >> name)) continue;
     if (!is_host(name)) wrong("'" + plain_text(name, 100) + "' is no name of a host");
-    Host host{name, 1};
+    Host host{name, 1, false};
     if (words >> slots) {
       if (!slots.starts_with("slots=")) wrong("'" + plain_text(slots, 100) + "' is not slots=N");
       host.slots = number_or(slots.substr(6), 0);
-      if (host.slots < 1) wrong("'" + plain_text(slots, 100) + "' is no number of ranks from 1 on");
+      if (host.slots < 1 || host.slots > static_cast<int>(kMostHosts))
+        wrong("'" + plain_text(slots, 100) + "' is no number of ranks from 1 to 1024");
     }
     if (words >> more) wrong("'" + plain_text(more, 100) + "' follows the slots");
     if (!names.insert(without_user(name)).second) wrong("host '" + without_user(name) + "' is there twice");

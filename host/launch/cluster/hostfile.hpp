@@ -16,8 +16,9 @@
 namespace ddhost {
 
 struct Host {
-  std::string name;  // as ssh takes it: [user@]name
-  int slots = 0;     // ranks
+  std::string name;      // as ssh takes it: [user@]name
+  int slots = 0;         // ranks
+  bool is_here = false;  // it is this host; Cluster::join finds out
 };
 
 // The text of a hostfile; `file` is for errors. Error: an ill-formed line (its number is named), a host twice, or no host.

@@ -73,6 +73,7 @@ class AsMember final : public Cluster {
     const auto path = of_variables ? std::filesystem::path() : rendezvous_path(settings_.rendezvous, placement_.job);
     std::string problem = "its rendezvous file '" + path.string() + "' does not appear";
     for (; Clock::now() < deadline; std::this_thread::sleep_for(kPause)) {
+      waiting_.require_no_signal();
       const std::optional<Meeting> meeting = of_variables ? of_variables : read_rendezvous(path);
       if (!meeting) continue;
       Admission admission = enter(meeting->at, meeting->token, GuestKind::kAgent, placement_.task, deadline);
@@ -102,6 +103,7 @@ class AsMember final : public Cluster {
 
   void wait_for_start(Clock::time_point deadline) {
     while (Clock::now() < deadline) {
+      waiting_.require_no_signal();
       pollfd set = link_->to_poll();
       ::poll(&set, 1, 100);
       for (const Json& message : link_->serve()) {
@@ -122,11 +124,12 @@ class AsMember final : public Cluster {
     Nodes nodes(start.at("nodes").at("ranks").get<std::vector<int32_t>>());
     nodes.set_addresses(start.at("nodes").at("addresses").get<std::vector<std::string>>());
     nodes_ = std::make_shared<const Nodes>(std::move(nodes));
-    link_->set_heartbeat(std::chrono::milliseconds(start.at("heartbeat_ms").get<int64_t>()));
+    link_->set_heartbeat(std::chrono::milliseconds(start.at("heartbeat_ms").get<int64_t>()), settings_.timeout);
   }
 
   const Placement placement_;
   const ClusterSettings settings_;
+  const SignalsWhileJoining waiting_;
   Meeting meeting_;
   std::unique_ptr<ControlLink> link_;
   std::optional<int> exit_code_;

@@ -2,6 +2,7 @@
 #include "launch/cluster/remote_agents.hpp"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,6 +35,7 @@ std::string own_program() {
 // In the child. The agents go on if the terminal sends Ctrl-C: this program tells them.
 [[noreturn]] void become_ssh(const std::string& host, const std::string& ssh_config, int stdin_fd) {
   ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -72,7 +74,7 @@ AgentOrder agent_order(const Json& json) {
   return order;
 }
 
-RemoteAgents::RemoteAgents(const std::vector<Agent>& agents, const std::string& ssh_config) {
+RemoteAgents::RemoteAgents(const std::vector<Agent>& agents, const std::string& ssh_config) : RemoteAgents() {
   for (const Agent& agent : agents) {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
@@ -84,7 +86,7 @@ RemoteAgents::RemoteAgents(const std::vector<Agent>& agents, const std::string& 
       ddh::fail(DDH_RESOURCE_EXHAUSTED, "ssh can't be started for host ", agent.host, ": ", std::strerror(errno));
     if (pid == 0) become_ssh(agent.host, ssh_config, its.get());
     processes_.push_back({pid, agent.host});
-    const std::string line = to_json(agent.order).dump() + "\n";
+    const std::string line = to_json(agent.order).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
     for (size_t done = 0; done < line.size();) {
       const ssize_t n = ::send(mine.get(), line.data() + done, line.size() - done, MSG_NOSIGNAL);
       if (n < 0 && errno == EINTR) continue;

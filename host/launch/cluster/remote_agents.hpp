@@ -48,6 +48,8 @@ class RemoteAgents {
   void forget() { processes_.clear(); }
 
  private:
+  RemoteAgents() = default;
+
   struct Process {
     pid_t pid;
     std::string host;

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The file has one line: address:port, token, host, process and the time at which that process began.
+// The file has one line: address:port, token, host, process, machine, and the time at which that process began.
 #include "launch/cluster/rendezvous.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "launch/cluster/cluster.hpp"
 
 namespace fs = std::filesystem;
 
@@ -31,11 +33,28 @@ std::string host_name() {
 struct Line {
   std::string at, token, host;
   int process = 0;
+  std::string machine, began;  // of the process
 };
+
+// The time at which a process of this machine began; "": there is none.
+std::string begin_of(int process) {
+  std::ifstream file(ddh::str("/proc/", process, "/stat"));
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::istringstream fields(text.substr(std::min(text.rfind(')') + 1, text.size())));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  return field;
+}
+
+std::string machine_word() {
+  std::string word = own_identity().machine;
+  std::replace(word.begin(), word.end(), ' ', '-');
+  return word;
+}
 
 Line parsed(const std::string& text) {
   Line line;
-  std::istringstream(text) >> line.at >> line.token >> line.host >> line.process;
+  std::istringstream(text) >> line.at >> line.token >> line.host >> line.process >> line.machine >> line.began;
   return line;
 }
 
@@ -63,7 +82,7 @@ std::optional<std::string> secret_text(const fs::path& path) {
 
 // Whether the process that wrote the line has ended. On another host it can't be known.
 bool is_dead(const Line& line) {
-  return line.host == host_name() && line.process > 0 && ::kill(line.process, 0) != 0 && errno == ESRCH;
+  return line.machine == machine_word() && line.process > 0 && begin_of(line.process) != line.began;
 }
 
 }  // namespace
@@ -103,7 +122,8 @@ RendezvousFile::RendezvousFile(fs::path path, const Meeting& meeting) : path_(st
   // Whole or absent: it gets its name when it is complete.
   const std::string hidden = ddh::str(path_.string(), ".", host_name(), ".", owner_);
   const Fd file(::open(hidden.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  const std::string text = ddh::str(meeting.at.text(), " ", meeting.token.hex(), " ", host_name(), " ", owner_, "\n");
+  const std::string text = ddh::str(meeting.at.text(), " ", meeting.token.hex(), " ", host_name(), " ", owner_, " ",
+                                    machine_word(), " ", begin_of(owner_), "\n");
   const bool is_written =
       file.get() >= 0 && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
   const bool is_named = is_written && ::link(hidden.c_str(), path_.c_str()) == 0;

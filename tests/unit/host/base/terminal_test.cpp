@@ -43,7 +43,7 @@ TEST_CASE("lines are broken at blanks, and what follows is indented", "[terminal
 }
 
 TEST_CASE("columns of a table that do not fit follow below with the labels of the rows", "[terminal]") {
-  Table table({"", "rank 0", "rank 1", "all"});
+  FittedTable table({"", "rank 0", "rank 1", "all"});
   table.add({"param", "损失", "2.5 MB", "3.0 MB"});
   CHECK(table.text(80) == "         rank 0  rank 1     all\n  param    损失  2.5 MB  3.0 MB\n");
   CHECK(table.columns() == 31);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "draw/curve.hpp"
 #include "draw/table.hpp"

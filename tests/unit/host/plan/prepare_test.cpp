@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
-#include "cli/command_line.hpp"
+#include "cli/words/command_line.hpp"
 
 using namespace ddhost;
 

@@ -43,9 +43,14 @@ class CommRank {
                    run_id,
                    0,
                    my_rank,
-                   world_size,
                    0,
-                   nullptr},
+                   1,
+                   nullptr,
+                   nullptr,
+                   nullptr,
+                   nullptr,
+                   120'000,
+                   0},
         host_({{"comm.spin_us", options.spin_us}, {"comm.staging_bytes", options.staging_bytes}}, std::move(kv)) {
     ddh::call(entry, host_.get(), &module_);
     const ddh_create create{sizeof(ddh_create), 0, host_.get(), module_->desc[0]->id, "comm"};

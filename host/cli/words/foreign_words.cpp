@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/foreign_words.hpp"
+#include "cli/words/foreign_words.hpp"
 
 #include <algorithm>
 #include <cctype>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/known_options.hpp: all plugins that are found, and all options, with what other programs call them.
+// cli/words/known_options.hpp: all plugins that are found, and all options, with what other programs call them.
 #pragma once
 
 #include <cstdint>

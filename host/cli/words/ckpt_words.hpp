@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/ckpt_words.hpp: the words of the commands on checkpoints.
+// cli/words/ckpt_words.hpp: the words of the commands on checkpoints.
 #pragma once
 
 #include <CLI/CLI.hpp>
 
-#include "cli/command_line.hpp"
+#include "cli/words/command_line.hpp"
 
 namespace ddhost {
 

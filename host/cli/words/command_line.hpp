@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/command_line.hpp: the parsed command line.
+// cli/words/command_line.hpp: the parsed command line.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/report_args.hpp"
+#include "cli/words/report_args.hpp"
 #include "config/user_config.hpp"
 #include "launch/cluster/remote_agents.hpp"
 

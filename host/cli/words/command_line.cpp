@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/command_line.cpp: flags and commands on CLI11.
-#include "cli/command_line.hpp"
+// cli/words/command_line.cpp: flags and commands on CLI11.
+#include "cli/words/command_line.hpp"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -13,9 +13,9 @@
 #include <sstream>
 
 #include "base/text.hpp"
-#include "cli/ckpt_words.hpp"
-#include "cli/foreign_words.hpp"
-#include "cli/usage.hpp"
+#include "cli/words/ckpt_words.hpp"
+#include "cli/words/foreign_words.hpp"
+#include "cli/words/usage.hpp"
 #include "config/host_schema.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "launch/launch.hpp"

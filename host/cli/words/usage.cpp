@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/usage.hpp"
+#include "cli/words/usage.hpp"
 
 #include <algorithm>
 #include <sstream>

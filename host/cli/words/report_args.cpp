@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/report_args.hpp"
+#include "cli/words/report_args.hpp"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/foreign_words.hpp: words of other programs' command lines, by the tables' `flags` and `command`.
+// cli/words/foreign_words.hpp: words of other programs' command lines, by the tables' `flags` and `command`.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "cli/command_line.hpp"
+#include "cli/words/command_line.hpp"
 
 namespace ddhost {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/known_options.hpp"
+#include "cli/words/known_options.hpp"
 
 #include <algorithm>
 #include <iterator>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/report_args.hpp: the arguments of the commands that read runs: `ddhost runs`, `ddhost compare`.
+// cli/words/report_args.hpp: the arguments of the commands that read runs: `ddhost runs`, `ddhost compare`.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/usage.hpp: what a mistake on the command line may have meant, and help that fits into 80 columns.
+// cli/words/usage.hpp: what a mistake on the command line may have meant, and help that fits into 80 columns.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "cli/command_line.hpp"
+#include "cli/words/command_line.hpp"
 
 namespace ddhost {
 

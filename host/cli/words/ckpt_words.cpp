@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/ckpt_words.hpp"
+#include "cli/words/ckpt_words.hpp"
 
 #include <charconv>
 #include <functional>
