@@ -191,9 +191,13 @@ std::vector<Host> hosts_of(const Config& host) {
 }
 
 void require_hostfile(const Config& host) {
-  for (const char* key : {"launch.include", "launch.exclude", "launch.num_nodes", "launch.nproc_per_node"})
-    if (host.find(key)->source != "default")
-      ddh::fail(DDH_INVALID_ARGUMENT, key, " chooses hosts of a hostfile, and there is none; give --hostfile too");
+  const auto refuse = [](const char* key) {
+    print_sentence(ddh::str(key, " chooses hosts of a hostfile, and there is none; give --hostfile FILE too"));
+    throw CommandLineExit{2};
+  };
+  for (const char* key : {"launch.include", "launch.exclude"})
+    if (host.find(key)->source != "default") refuse(key);
+  if (host.get<int64_t>("launch.num_nodes") > 1) refuse("launch.num_nodes");
 }
 
 // The launchers of the run, if another program has started several, or if there is a hostfile.

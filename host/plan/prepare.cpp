@@ -374,9 +374,14 @@ RunPlace choose_place(const UserConfig& user, const Registry& registry, const Cl
     place.n_hosts = nodes.count();
     return place;
   }
-  const bool is_given = !config.find("run.nproc")->value.is_null();
-  place.world_size =
-      resolve_world_size(is_given ? std::optional(config.get<int64_t>("run.nproc")) : std::nullopt, place.device, most);
+  // Without a hostfile this host is the only one, so that its ranks are all ranks.
+  const int64_t of_this_host = config.text("launch.hostfile").empty() ? config.get<int64_t>("launch.nproc_per_node") : 0;
+  std::optional<int64_t> given;
+  if (!config.find("run.nproc")->value.is_null())
+    given = config.get<int64_t>("run.nproc");
+  else if (of_this_host > 0)
+    given = of_this_host;
+  place.world_size = resolve_world_size(given, place.device, most);
   return place;
 }
 

@@ -93,10 +93,6 @@ for world in 1 2 3; do
     }
     cmp "$folder/ddp-$world.safetensors" "$folder/$name.safetensors" ||
       fail "the weights of $tiny under $strategy on $world ranks differ from ddp's"
-    case $config in
-      *_tiny.json | */defaults.json | */cad_mllm_dummy.json) ;; # runs of seconds or minutes
-      *) grep -q '"checkpoint": .*every' "$config" || fail "$config saves no checkpoints" ;;
-    esac
     n=$((n + 1))
   done
 done

@@ -196,7 +196,7 @@ TEST_CASE("a file that can't be taken ends with 2 and one sentence that names fi
   check_refused({"--deepspeed_config", folder.file("pipe")}, {"pipe"});
   check_refused({"--deepspeed_config"}, {"no value"});
   write(folder, "a.yaml", "distributed_type: MULTI_GPU\nnum_machines: 2\n");
-  check_refused({"--config", folder.file("a.yaml")}, {"line 2", "num_machines"});
+  check_refused({"--config", folder.file("a.yaml")}, {"launch.num_nodes", "--hostfile FILE"});
 }
 
 TEST_CASE("convert writes a configuration of ours that trains the same", "[cli]") {
@@ -242,9 +242,13 @@ TEST_CASE("words of other launchers and trainers are taken, with one dash or two
   CHECK(config["schedule"]["warmup_from_zero"] == true);
   CHECK(effective({"--bf16", "False"})["precision"]["compute"] == "fp32");
   CHECK(effective({"--fsdp", "full_shard auto_wrap"})["strategy"]["plugin"] == "fsdp");
-  check_refused({"-hostfile", "hosts"}, {"--hostfile"});
+  const TempFolder folder;
+  const Ended hosts = run(training({"-hostfile", folder.file("hosts")}, folder.file("run")));
+  CHECK(hosts.code == 1);
+  CHECK_THAT(hosts.err, Catch::Contains("hostfile '" + folder.file("hosts") + "' does not exist"));
   check_refused({"train.py"}, {"train.py", "--model"});
-  check_refused({"--num_nodes", "2"}, {"several machines"});
+  check_refused({"--num_nodes", "2"}, {"launch.num_nodes", "--hostfile FILE"});
+  CHECK(effective({"--nproc_per_node", "3"})["run"]["nproc"] == 3);
   check_refused({"--lr_scheduler_type", "polynomial"}, {"polynomial", "cosine"});
 }
 

@@ -48,6 +48,23 @@ same 4 four_zero3 one_zero3 --strategy zero3 train.steps=3
 reference one_blocks --strategy zero2 --nproc 4 train.steps=3 train.reduce_block=2
 same 2 two_blocks one_blocks --strategy zero2 --nproc 4 train.steps=3 train.reduce_block=2
 
+# Tasks of one host share pages.
+same 2 two_shm one_zero2 --strategy zero2 --nproc 4 train.steps=3 --comm shm
+
+# Only the first task prints what a dry run shows; eval works on several launchers too.
+start_tasks 2 dry --strategy zero2 --nproc 4 --dry-run
+codes >"$work/codes"
+[[ $(cat "$work/codes") == "0 0 " && ! -s $work/dry.1.log ]] || fail "--dry-run: $(cat "$work/codes" "$work/dry.1.log")"
+"$build/ddhost" eval --model "$build/tests/plugins/toy.so" launch.from=none --nproc 2 --weights "$work/one_zero2.safetensors" \
+  >"$work/eval_one" 2>/dev/null || fail "eval on one launcher"
+for task in 1 0; do
+  TORCHELASTIC_RUN_ID=eval RANK=$task WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 "$build/ddhost" eval --comm gloo \
+    --model "$build/tests/plugins/toy.so" --weights "$work/one_zero2.safetensors" >"$work/eval_$task" 2>"$work/eval_$task.log" &
+  children+=($!)
+done
+wait -n && wait -n || { cat "$work"/eval_*.log; fail "eval on two launchers"; }
+cat "$work/eval_0" "$work/eval_1" | cmp - "$work/eval_one" || fail "eval on two launchers prints other metrics"
+
 # A checkpoint of several launchers, resumed by one, and the other way round.
 reference one_resumed --strategy zero3 --nproc 4 train.steps=6
 run_and_wait 2 half --strategy zero2 --nproc 4 train.steps=6 checkpoint.every=3 checkpoint.keep_last=0

@@ -171,10 +171,7 @@ class Translator {
         const fs::path found =
             fs::exists(file.value.get<std::string>(), ec) ? fs::path(file.value.get<std::string>()) : path;
         GivenValues values = given_values(*other, found, context_);
-        for (const auto& [name, value] : handed_[file.format].values)
-          if (const GivenValue* own = values.find(name);
-              own != nullptr && own->from.kind == ForeignOrigin::Kind::automatic)
-            values.set(name, value);
+        for (const auto& [name, value] : handed_[file.format].values) add_handed(values, name, value);
         const ForeignContext below = context_below();
         merge(Translator(*other, below, std::move(values), depth_ + 1).run());
         out_.same.push_back({file.from, {other->is}});
@@ -188,6 +185,24 @@ class Translator {
       if (files_.empty())
         merge(Translator(*foreign_table(format), below, std::move(values), depth_ + 1, /*is_handed=*/true).run());
     }
+  }
+
+  // A value of this file beside the file that it names. It fills in what that file leaves open: `auto`, or a section that it
+  // does not have and that a switch turns on. Everything else in this file would be ignored, which is refused.
+  void add_handed(GivenValues& values, const std::string& name, const GivenValue& value) {
+    const GivenValue* const own = values.find(name);
+    if (own != nullptr && own->from.kind == ForeignOrigin::Kind::automatic) return values.set(name, value);
+    if (value.from.kind == ForeignOrigin::Kind::preset) return;
+    const size_t dot = name.rfind('.');
+    const std::string section = name.substr(0, dot == std::string::npos ? 0 : dot + 1);
+    const bool has_section = std::any_of(values.values.begin(), values.values.end(),
+                                         [&](const auto& entry) { return entry.first.starts_with(section); });
+    if (own == nullptr && name.ends_with(".enabled") && !has_section) return values.set(name, value);
+    if (own == nullptr)
+      refuse(value.from, "is not read beside the file that this one names; write it into that file as " + name);
+    else if (own->value != value.value)
+      refuse(value.from, ddh::str("and the file that this one names, with ", name, " = ", shown(own->value),
+                                  ", contradict each other; write the same into both"));
   }
 
   // This file may say how many ranks there are.

@@ -247,7 +247,9 @@ TEST_CASE("Accelerate: kinds, ranks, precision, and DeepSpeed's section", "[fore
   CHECK(ours(zero3, "precision.compute", yaml) == "bf16");
   CHECK(ours(zero3, "train.clip_norm", yaml) == 0.5);
   CHECK(ours(zero3, "optimizer.plugin", yaml).is_null());  // the script's, here this program's own
-  CHECK_THAT(refusal("distributed_type: MULTI_GPU\nnum_machines: 2", yaml), Catch::Contains("several machines"));
+  const std::string machines = "distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 8";
+  CHECK(ours(machines, "launch.num_nodes", yaml) == 2);
+  CHECK(ours(machines, "run.nproc", yaml) == 8);
   CHECK_THAT(refusal("distributed_type: MEGATRON_LM", yaml), Catch::Contains("MEGATRON_LM"));
   CHECK_THAT(refusal("distributed_type: MULTI_GPU\nnum_proceses: 2", yaml),
              Catch::Contains("did you mean 'num_processes'?"));
