@@ -105,7 +105,7 @@ std::string facts_of(const ForeignKey& key, const std::string& version) {
 void print_key(const ForeignKey& key, const std::string& version, std::ostream& out) {
   std::string also;
   for (const std::string& name : key.also) also += (also.empty() ? " Also " : ", ") + marked(name);
-  if (!also.empty()) also += ".";
+  if (!also.empty()) also += '.';
   if (!key.stands_for.empty()) {
     print_wrapped(out, "- ", "  ", marked(key.name) + ": another word for " + marked(key.stands_for) + "." + also);
     return;

@@ -196,7 +196,7 @@ void require_hostfile(const Config& host) {
     throw CommandLineExit{2};
   };
   for (const char* key : {"launch.include", "launch.exclude"})
-    if (host.find(key)->source != "default") refuse(key);
+    if (!host.text(key).empty()) refuse(key);
   if (host.get<int64_t>("launch.num_nodes") > 1) refuse("launch.num_nodes");
 }
 

@@ -69,7 +69,7 @@ std::string text_of(const PastRun& run) {
 }  // namespace
 
 fs::path named_run(const RunsArgs& args, const std::string& word) {
-  const fs::path path = word;
+  fs::path path = word;
   std::error_code ec;
   if (is_run_folder(args.folder / path)) return args.folder / path;
   if (is_run_folder(path)) return path;

@@ -57,7 +57,7 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
 void refuse_known_word(const Wish& wish) {
   const std::string value = wish.value.is_string() ? wish.value.get<std::string>() : shown(wish.value);
   const std::string ours = our_option(wish.key, value);
-  if (!ours.empty())
+  if (!ours.empty() && !ours.starts_with(wish.key + "="))
     ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", where(wish), "; here it is ", ours);
 }
 

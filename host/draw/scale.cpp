@@ -58,8 +58,13 @@ std::vector<double> ticks(const Range& range, int n) {
   const double raw = (range.high - range.low) / n, power = std::pow(10.0, std::floor(std::log10(raw)));
   if (!(power > 0) || !std::isfinite(power)) return {range.low, range.high};
   const double step = power * (raw / power > 5 ? 10 : raw / power > 2 ? 5 : raw / power > 1 ? 2 : 1);
-  for (double i = std::ceil(range.low / step); i * step <= range.high + step * 1e-9 && out.size() < 50; ++i)
+  constexpr int kMost = 50;
+  const double first = std::ceil(range.low / step);
+  for (int n_made = 0; n_made < kMost; ++n_made) {
+    const double i = first + n_made;
+    if (i * step > range.high + step * 1e-9) break;
     out.push_back(i == 0 ? 0 : i * step);
+  }
   return out;
 }
 

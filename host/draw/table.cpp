@@ -28,7 +28,7 @@ std::string markdown_cell(const std::string& cell) {
 }
 
 std::string csv_cell(const std::string& cell) {
-  const std::string plain = one_line(cell);
+  std::string plain = one_line(cell);
   if (plain.find_first_of(",\"") == std::string::npos) return plain;
   std::string out = "\"";
   for (const char c : plain) out.append(c == '"' ? 2 : 1, c);

@@ -375,7 +375,8 @@ RunPlace choose_place(const UserConfig& user, const Registry& registry, const Cl
     return place;
   }
   // Without a hostfile this host is the only one, so that its ranks are all ranks.
-  const int64_t of_this_host = config.text("launch.hostfile").empty() ? config.get<int64_t>("launch.nproc_per_node") : 0;
+  const int64_t of_this_host =
+      config.text("launch.hostfile").empty() ? config.get<int64_t>("launch.nproc_per_node") : 0;
   std::optional<int64_t> given;
   if (!config.find("run.nproc")->value.is_null())
     given = config.get<int64_t>("run.nproc");

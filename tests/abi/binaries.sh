@@ -30,8 +30,8 @@ free_of_frameworks() {
 free_of_frameworks ddhost
 free=0
 for plugin in "${plugins[@]}"; do
-  # The note has the kind: only models may link LibTorch.
-  if grep -qa '"plugins":"model:' "$plugin"; then continue; fi
+  # The note has the kind: only models may link LibTorch, and the transport that takes Gloo from it.
+  if grep -qaE '"plugins":"(model:|comm:gloo)' "$plugin"; then continue; fi
   free_of_frameworks "$plugin"
   free=$((free + 1))
 done

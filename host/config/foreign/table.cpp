@@ -26,9 +26,9 @@ constexpr const char* kActions[] = {"to", "gives", "append", "part_of", "no_effe
 
 ForeignRule rule_of(const std::string& file, const std::string& key, const Json& from) {
   for (const auto& [field, value] : from.items()) {
-    constexpr std::string_view known[] = {"when", "is", "given", "factor", "values"};
+    constexpr std::string_view kKnown[] = {"when", "is", "given", "factor", "values"};
     const auto is_it = [&](std::string_view name) { return name == field; };
-    if (std::none_of(std::begin(known), std::end(known), is_it) &&
+    if (std::none_of(std::begin(kKnown), std::end(kKnown), is_it) &&
         std::none_of(std::begin(kActions), std::end(kActions), is_it))
       table_is_ill_formed(file, key, "has a rule with an unknown field '" + field + "'");
   }

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kMostYamlLevels = 64, kMostYamlValues = 10'000;
 
-size_t line_at(const YAML::Mark& mark) { return static_cast<size_t>(mark.line + 1); }
+size_t line_at(const YAML::Mark& mark) { return static_cast<size_t>(mark.line) + 1; }
 
 // A text without quotes as YAML 1.1 reads it, the version that PyYAML implements: yes and no are truth values.
 Json yaml_scalar(const std::string& text) {

@@ -64,7 +64,7 @@ std::vector<Mapping> mappings_of(std::istream& in) {
   return out;
 }
 
-constexpr uint64_t kLargestGuard = 64 * 1024;
+constexpr uint64_t kLargestGuard = uint64_t{64} * 1024;
 
 }  // namespace
 
