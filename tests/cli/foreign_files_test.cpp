@@ -221,12 +221,8 @@ TEST_CASE("convert writes a configuration of ours that trains the same", "[cli]"
 }
 
 TEST_CASE("words of other launchers and trainers are taken, with one dash or two, hyphens or underscores", "[cli]") {
-  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"--num_gpus=3"},
-                                                                                     {"--num_gpus", "3"},
-                                                                                     {"-num_gpus", "3"},
-                                                                                     {"--num-gpus", "3"},
-                                                                                     {"--nproc-per-node=3"},
-                                                                                     {"--num_processes", "3"}})
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"--num_gpus=3"}, {"--num_gpus", "3"}, {"-num_gpus", "3"}, {"--num-gpus", "3"}, {"--num_processes", "3"}})
     CHECK(effective(words)["run"]["nproc"] == 3);
   const Json config = effective({"--per_device_train_batch_size", "4", "--learning_rate=2e-4", "--bf16", "True",
                                  "--max_steps", "7", "--lr_scheduler_type", "linear", "--warmup_steps", "3", "--seed",
@@ -248,7 +244,13 @@ TEST_CASE("words of other launchers and trainers are taken, with one dash or two
   CHECK_THAT(hosts.err, Catch::Contains("hostfile '" + folder.file("hosts") + "' does not exist"));
   check_refused({"train.py"}, {"train.py", "--model"});
   check_refused({"--num_nodes", "2"}, {"launch.num_nodes", "--hostfile FILE"});
-  CHECK(effective({"--nproc_per_node", "3"})["run"]["nproc"] == 3);
+  for (const std::string word : {"--nproc_per_node=3", "--nproc-per-node=3", "-nproc_per_node=3"}) {
+    const Ended ended =
+        run({"--model", toy_model(), "--device", "cpu", "run.dir=" + folder.file("run"), word, "--dry-run"});
+    INFO(ended.err);
+    REQUIRE(ended.code == 0);
+    CHECK(Json::parse(ended.out)["run"]["nproc"] == 3);
+  }
   check_refused({"--lr_scheduler_type", "polynomial"}, {"polynomial", "cosine"});
 }
 

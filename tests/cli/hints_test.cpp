@@ -34,7 +34,6 @@ TEST_CASE("unknown flags, commands and values get the nearest one, or ours for a
   CHECK_THAT(mistake({"--stratgy", "zero1"}),
              Contains("no flag '--stratgy'") && Contains("did you mean '--strategy'?"));
   CHECK_THAT(mistake({"--epochs", "3"}), Contains("here it is train.epochs=3"));
-  CHECK_THAT(mistake({"--learning-rate=0.1"}), Contains("here it is optimizer.lr=0.1"));
   CHECK_THAT(mistake({"--train.steps", "5"}), Contains("no dashes: train.steps=5"));
   CHECK_THAT(mistake({"eval", "--bogus"}), Contains("`ddhost help eval`"));
   CHECK_THAT(mistake({"lst", "--markdown"}), Contains("no command 'lst'") && Contains("did you mean 'list'?"));
