@@ -25,7 +25,8 @@ std::vector<std::string> texts_of(const Json& value) {
 constexpr const char* kActions[] = {"to", "gives", "append", "part_of", "no_effect", "refuse", "hand_to", "file_of"};
 
 ForeignRule rule_of(const std::string& file, const std::string& key, const Json& from) {
-  for (const auto& [field, value] : from.items()) {
+  for (const auto& item : from.items()) {
+    const std::string& field = item.key();
     constexpr std::string_view kKnown[] = {"when", "is", "given", "factor", "values"};
     const auto is_it = [&](std::string_view name) { return name == field; };
     if (std::none_of(std::begin(kKnown), std::end(kKnown), is_it) &&
