@@ -226,7 +226,7 @@ constexpr const char* kLaunch = R"json({"properties": {
     "description": "hosts of the hostfile that take part, and slots of them: node1@node2:0,2"},
   "exclude": {"type": "string", "default": "", "description": "hosts, or slots, that do not take part, as for include"},
   "num_nodes": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024,
-    "description": "take only so many hosts of the hostfile; 0: all"},
+    "description": "number of hosts of the hostfile that take part, from the first on; 0: all"},
   "nproc_per_node": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024,
     "description": "ranks on each host of the hostfile; 0: its slots"},
   "ssh_config": {"type": "string", "default": "", "x-path": true, "description": "configuration file for ssh -F"},

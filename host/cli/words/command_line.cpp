@@ -46,7 +46,7 @@ constexpr std::array<Flag, 29> kFlags = {{
     {"--hostfile", "launch.hostfile", "start ranks over SSH on the hosts in this file: node1 slots=4"},
     {"--include", "launch.include", "hosts of the hostfile that take part: node1@node2:0,2"},
     {"--exclude", "launch.exclude", "hosts of the hostfile that do not take part"},
-    {"--num-nodes", "launch.num_nodes", "take only so many hosts of the hostfile"},
+    {"--num-nodes", "launch.num_nodes", "number of hosts of the hostfile that take part"},
     {"--nproc-per-node", "launch.nproc_per_node", "ranks on each host of the hostfile; default: its slots"},
     {"--master-addr", "launch.interface", "address or interface of this host for the other hosts"},
     {"--master-port", "launch.ports", "port, or range of ports, on which the run listens for its other hosts"},

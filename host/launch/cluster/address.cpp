@@ -9,8 +9,10 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -68,11 +70,6 @@ std::string route_to(const std::string& host) {
 // A host's own name is often 127.0.1.1, which no other host reaches.
 bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
-void send_at_once(const Fd& socket) {
-  const int on = 1;
-  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
 uint16_t number(const std::string& text, const std::string& what) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -82,6 +79,17 @@ uint16_t number(const std::string& text, const std::string& what) {
 }
 
 }  // namespace
+
+void send_at_once(const Fd& socket) {
+  const int on = 1;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
 
 std::string Endpoint::text() const {
   return address.find(':') == std::string::npos ? ddh::str(address, ":", port) : ddh::str("[", address, "]:", port);

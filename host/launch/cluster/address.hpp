@@ -46,6 +46,10 @@ Listener listen_at(const std::string& address, PortRange ports);
 
 // A connected socket that sends small messages at once; none after `deadline`, or if the endpoint refuses.
 std::optional<Fd> connect_to(const Endpoint& endpoint, std::chrono::steady_clock::time_point deadline);
+// Small messages do not wait for more data.
+void send_at_once(const Fd& socket);
+// This host's name.
+std::string host_name();
 // The address of this end.
 std::string local_address(const Fd& socket);
 

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <ctime>
 #include <fstream>
@@ -17,9 +16,7 @@ namespace ddhost {
 
 AgentIdentity own_identity() {
   AgentIdentity me;
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  me.host = name.data();
+  me.host = host_name();
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   struct stat processes {};

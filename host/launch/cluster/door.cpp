@@ -2,8 +2,6 @@
 #include "launch/cluster/door.hpp"
 
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -31,11 +29,6 @@ bool read_by(const Fd& socket, T& value, std::chrono::steady_clock::time_point d
     if (n > 0) done += static_cast<size_t>(n);
   }
   return true;
-}
-
-void send_small_at_once(const Fd& socket) {
-  const int on = 1;
-  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 }  // namespace
@@ -73,7 +66,7 @@ void Door::accept_some() {
   while (strangers_.size() < kMostStrangers) {
     Fd socket(::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.get() < 0) return;
-    send_small_at_once(socket);
+    send_at_once(socket);
     Stranger stranger{std::move(socket), Clock::now() + kPatience, {}, ""};
     stranger.hello.nonce = random_bytes();
     if (send_now(stranger.socket, stranger.hello)) strangers_.push_back(std::move(stranger));

@@ -3,10 +3,8 @@
 
 #include <ifaddrs.h>
 #include <netdb.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <map>
 #include <memory>
@@ -20,7 +18,7 @@
 namespace ddhost {
 namespace {
 
-constexpr size_t kMostHosts = 1024;  // a host has a rank, and a run has at most so many
+constexpr size_t kMostHosts = 1024;  // a run has at most 1024 ranks, and each host has one
 
 bool is_plain(const std::string& name) {
   const auto is_allowed = [](char c) {
@@ -159,9 +157,7 @@ std::vector<Host> chosen_hosts(std::vector<Host> hosts, const HostChoice& choice
 
 bool is_this_host(const std::string& name) {
   const std::string host = without_user(name);
-  std::array<char, 256> own{};
-  ::gethostname(own.data(), own.size() - 1);
-  if (host == "localhost" || host == own.data()) return true;
+  if (host == "localhost" || host == host_name()) return true;
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;

@@ -24,12 +24,6 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 struct Line {
   std::string at, token, host;
   int process = 0;
