@@ -42,7 +42,7 @@ Table table_of(const std::vector<PastRun>& runs) {
   Table table{
       {"run", "began (UTC)", "state", "model", "strategy", "ranks", "steps", "loss", "best", "speed", "size"}, {}, 5};
   for (const PastRun& run : runs)
-    table.rows.push_back({run.name, run.began, run.state(), run.option("model.plugin"), run.option("strategy.plugin"),
+    table.rows.push_back({run.name, run.began, run.state(), run.plugin("model.plugin"), run.plugin("strategy.plugin"),
                           std::to_string(run.ranks()), std::to_string(run.last_step), value_text(run.loss),
                           run.best ? value_text(run.best->value) : "-", rate_text(run), bytes_text(run.bytes)});
   return table;

@@ -268,7 +268,7 @@ void add_round(Measured& to, const std::filesystem::path& folder, int64_t warm_u
   to.steps = steps;
   to.left_out = warm_up;
   const PastRun run = read_past_run(folder, Rows::few);
-  to.model = run.option("model.plugin") + " " + run.option("model.size");
+  to.model = run.plugin("model.plugin") + " " + run.option("model.size");
   to.ranks = static_cast<int64_t>(number_at(end.summary, "world_size"));
   to.items_per_s.push_back(items / ms * 1e3);
   to.step_ms.push_back(ms / static_cast<double>(counted_steps));

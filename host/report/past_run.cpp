@@ -246,6 +246,14 @@ std::string PastRun::option(const std::string& key) const {
   return found.is_null() ? "" : shown(found);
 }
 
+std::string PastRun::plugin(const std::string& key) const {
+  const std::string given = option(key);
+  const std::string file = fs::path(given).filename().string();
+  const size_t suffix = file.find(".so");
+  if (suffix == std::string::npos) return given;
+  return file.substr(suffix).starts_with(".so:") ? file.substr(suffix + 4) : file.substr(0, suffix);
+}
+
 Json PastRun::start() const { return starts.empty() || !starts.back().is_object() ? Json::object() : starts.back(); }
 
 int64_t PastRun::ranks() const {

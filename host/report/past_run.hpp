@@ -51,6 +51,8 @@ struct PastRun {
   // A value of the configuration; null: there is none. As text: "".
   [[nodiscard]] Json value(const std::string& key) const;
   [[nodiscard]] std::string option(const std::string& key) const;
+  // A plugin of the configuration as people say it: of a path or "path.so:id" the file's name or the id. "": none.
+  [[nodiscard]] std::string plugin(const std::string& key) const;
   // The last entry of `starts`, or an empty object.
   [[nodiscard]] Json start() const;
   [[nodiscard]] int64_t ranks() const;

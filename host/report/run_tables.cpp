@@ -111,10 +111,10 @@ Table facts_table(const PastRun& run) {
   add("began", run.began + " UTC" + (run.starts.size() > 1 ? ddh::str(", started ", run.starts.size(), " times") : ""));
   if (const auto seconds = seconds_between(text_in(last, "began"), text_in(last, "ended")))
     add("time", duration(*seconds));
-  add("model", run.option("model.plugin") + " " + run.option("model.size"));
-  add("strategy", run.option("strategy.plugin") +
+  add("model", run.plugin("model.plugin") + " " + run.option("model.size"));
+  add("strategy", run.plugin("strategy.plugin") +
                       (run.ranks() > 0 ? " on " + counted(static_cast<uint64_t>(run.ranks()), "rank") : ""));
-  add("optimizer", run.option("optimizer.plugin") + ", lr " + run.option("optimizer.lr"));
+  add("optimizer", run.plugin("optimizer.plugin") + ", lr " + run.option("optimizer.lr"));
   add("steps", ddh::str(run.last_step, run.option("train.steps").empty() ? "" : " of " + run.option("train.steps")));
   if (run.loss) add("last loss", value_text(run.loss));
   if (run.best) add("best", ddh::str(run.best->name, " ", value_text(run.best->value), " at step ", run.best->step));
