@@ -53,7 +53,7 @@
 #include "ddh/checksum.h"
 
 #define DDH_ABI_MAJOR 0
-#define DDH_ABI_MINOR 2
+#define DDH_ABI_MINOR 3
 
 #ifdef __cplusplus
 #define DDH_NX noexcept
@@ -183,6 +183,7 @@ typedef struct ddh_host {
 #define DDH_KIND_SCHEDULE 6
 #define DDH_KIND_MONITOR 7
 #define DDH_KIND_FORMAT 8
+#define DDH_KIND_CODEC 9
 /* All kinds: the word that users type, the number, the interface that a plugin of the kind offers (its header defines it). */
 #define DDH_KINDS(AS)                                    \
   AS(strategy, DDH_KIND_STRATEGY, DDH_STRATEGY_IFACE)    \
@@ -192,7 +193,8 @@ typedef struct ddh_host {
   AS(device, DDH_KIND_DEVICE, DDH_DEVICE_IFACE)          \
   AS(schedule, DDH_KIND_SCHEDULE, DDH_SCHEDULE_IFACE)    \
   AS(monitor, DDH_KIND_MONITOR, DDH_MONITOR_IFACE)       \
-  AS(format, DDH_KIND_FORMAT, DDH_FORMAT_IFACE)
+  AS(format, DDH_KIND_FORMAT, DDH_FORMAT_IFACE)          \
+  AS(codec, DDH_KIND_CODEC, DDH_CODEC_IFACE)
 
 /* ddh_desc.caps of every kind. Kind-specific bits begin at bit 16, vendor bits at bit 48. The host refuses other bits
  * that it does not know. */
@@ -201,6 +203,12 @@ typedef struct ddh_host {
 /* The plugin accesses device memory only in work on streams: copies, flat operations, ddh_stream.run, kernels.
  * Strategies and models without this bit run only on devices with DDH_CAP_HOST_MEMORY. */
 #define DDH_CAP_STREAM_ORDERED 2u
+/* Its numbers differ from ddp's on purpose: it communicates less or rounds more. The log says so at the start of a run, and
+ * tests of equal bits do not apply to it. */
+#define DDH_CAP_LOSSY 4u
+/* A resumed run does not continue with the bits of an uninterrupted one, because the plugin has state that it does not save.
+ * The log repeats it when a checkpoint is written or read. */
+#define DDH_CAP_INEXACT_RESUME 8u
 
 /* ddh_desc.uses and ddh_desc.understands: features that the strategy must support for correct results. A plugin sets
  * the bit in `uses` if it uses the feature, and in `understands` if it supports the feature. The host refuses a run in
@@ -254,8 +262,17 @@ typedef struct ddh_desc {
    * model whose list is not NULL runs on a device without host memory only if both name the same API. NULL-terminated; NULL:
    * a device without one, or a model that takes every device. */
   const char* const* native_apis;
+  /* Who made it, as a reversed domain name ("org.example"), where to find it, and its licence as SPDX writes it. "" or NULL:
+   * not said. */
+  const char *vendor, *url, *license;
+  /* Like `uses` and `understands`, for features of others: interface ids ("org.example.mesh/1"). The host refuses a run in
+   * which a plugin uses an id that the strategy, and the transport, do not understand. NULL-terminated; NULL: none. */
+  const char *const *uses_ids, *const *understands_ids;
+  /* The version of the state that it saves, and the oldest that it can read (ddh/kind/migrate.h). A checkpoint with a state
+   * version outside of this range is refused. 0 and 0: the state has had one form only. */
+  uint32_t state_version, oldest_state_version;
 } ddh_desc;
-#define DDH_DESC_MIN_SIZE 88u
+#define DDH_DESC_MIN_SIZE 136u
 
 typedef struct ddh_inst ddh_inst; /* an instance; opaque, its type is the plugin's own */
 

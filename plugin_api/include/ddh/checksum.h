@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x7265045eb8bebdd8)
-#define DDH_HEADER_CHECKSUM_TEXT "7265045eb8bebdd8"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x5f8d3883a40367ad)
+#define DDH_HEADER_CHECKSUM_TEXT "5f8d3883a40367ad"
 #endif

@@ -5,9 +5,11 @@
 #define DDH_DDH_H
 
 #include "ddh/abi.h"
+#include "ddh/kind/codec.h"
 #include "ddh/kind/comm.h"
 #include "ddh/kind/device.h"
 #include "ddh/kind/format.h"
+#include "ddh/kind/migrate.h"
 #include "ddh/kind/model.h"
 #include "ddh/kind/monitor.h"
 #include "ddh/kind/optimizer.h"
@@ -23,6 +25,7 @@
 #include "ddh/service/log.h"
 #include "ddh/service/metrics.h"
 #include "ddh/service/optim.h"
+#include "ddh/service/own_optim.h"
 #include "ddh/service/params.h"
 #include "ddh/service/stream.h"
 #include "ddh/service/window.h"

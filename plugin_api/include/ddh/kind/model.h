@@ -268,8 +268,14 @@ typedef struct ddh_estimate {
   double forward_flops; /* a multiply-add counts as two */
   double backward_flops;
   uint64_t activation_bytes; /* kept from forward to backward, without recomputation */
+  /* Of activation_bytes: what is kept if the forward runs again (the unit's input, or the result that the next unit takes). */
+  uint64_t lasting_bytes;
+  /* Beside activation_bytes, at the peak of the forward, and of the backward with the gradient of the result. All three 0:
+   * the model does not know them, and the host plans by activation_bytes alone. */
+  uint64_t forward_peak_bytes;
+  uint64_t backward_peak_bytes;
 } ddh_estimate;
-#define DDH_ESTIMATE_MIN_SIZE 32u
+#define DDH_ESTIMATE_MIN_SIZE 56u
 
 typedef struct ddh_model_api {
   uint32_t struct_size;

@@ -32,6 +32,19 @@
  * Draft: it may still change after 1.0. */
 #define DDH_CAP_KERNELS (UINT64_C(1) << 17)
 
+/* It follows another optimizer: a name in train.followers. Its update comes after that of the step's optimizer, without
+ * gradients (n_grads is 0), and may read the master but not write it. Its slots are in the strategies' list. */
+#define DDH_CAP_FOLLOWS (UINT64_C(1) << 18)
+
+/* A number of the optimizer's state, equal on all ranks, which a checkpoint saves. */
+typedef struct ddh_optimizer_number {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  const char* name; /* unique in the instance; both pointers stay valid until destroy */
+  double* value;    /* finite. The host reads it between steps, and writes it when it loads a checkpoint */
+} ddh_optimizer_number;
+#define DDH_OPTIMIZER_NUMBER_MIN_SIZE 24u
+
 typedef struct ddh_update_args {
   uint32_t struct_size;
   uint32_t reserved0;
@@ -78,7 +91,17 @@ typedef struct ddh_optimizer_api {
   ddh_rc (*prepare)(ddh_inst* self, const ddh_prepare_args* args, ddh_err* err) DDH_NX;
   /* 0: no call accesses slot `index` of this parameter, so it need not be allocated; else 1. NULL = all 1. [any] */
   int32_t (*slot_used)(ddh_inst* self, uint32_t index, int32_t param) DDH_NX;
+  /* Elements of a slot with DDH_SLOT_SIZED for this parameter: 1 to 2^40. NULL: there is no such slot. [any] */
+  uint64_t (*slot_numel)(ddh_inst* self, uint32_t index, int32_t param) DDH_NX;
+  /* The values that evaluation, export and final weights take instead of the master: writes them to `dst`, laid out as the
+   * shard's master. Changes nothing of the shard. The host calls it between steps, and restores the bits of the masters
+   * afterwards. NULL: the master. [main] */
+  ddh_rc (*show)(ddh_inst* self, const ddh_optim_shard* shard, float* dst, ddh_err* err) DDH_NX;
+  /* Number of state variables beside the slots; NULL = 0. [main] */
+  uint32_t (*number_count)(ddh_inst* self) DDH_NX;
+  /* State variable `index`. NULL if number_count is NULL. [main] */
+  ddh_rc (*number)(ddh_inst* self, uint32_t index, ddh_optimizer_number* out, ddh_err* err) DDH_NX;
 } ddh_optimizer_api;
-#define DDH_OPTIMIZER_API_MIN_SIZE 72u
+#define DDH_OPTIMIZER_API_MIN_SIZE 104u
 
 #endif

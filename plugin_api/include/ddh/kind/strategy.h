@@ -90,8 +90,9 @@ typedef struct ddh_attach_args {
   const int32_t* node_of; /* of each rank, ascending; lives longer than the instance */
   uint32_t n_nodes;       /* at least 1 */
   uint32_t reserved0;
+  int64_t total_steps; /* of the run, counted from step 1; 0: not known */
 } ddh_attach_args;
-#define DDH_ATTACH_ARGS_MIN_SIZE 96u
+#define DDH_ATTACH_ARGS_MIN_SIZE 104u
 
 /* The i-th program of the run, and the i-th op of a program. */
 static inline const ddh_run_program* ddh_attach_program(const ddh_attach_args* args, uint32_t i) {
@@ -147,8 +148,20 @@ typedef struct ddh_step_begin_args {
   uint32_t struct_size;
   int32_t program;
   int64_t step;
+  uint32_t flags; /* DDH_STEP_* */
+  uint32_t reserved0;
 } ddh_step_begin_args;
-#define DDH_STEP_BEGIN_ARGS_MIN_SIZE 16u
+#define DDH_STEP_BEGIN_ARGS_MIN_SIZE 24u
+#define DDH_STEP_LAST 1u /* the last step of total_steps; a run that is stopped earlier has no step with it */
+
+/* How often all ranks agree. */
+typedef struct ddh_rhythm {
+  uint32_t struct_size;
+  /* Steps that are a multiple of it end with decide, and then all replicas of shared state are equal. In the steps between
+   * the strategy may call decide_in. At least 1. */
+  uint32_t world_every;
+} ddh_rhythm;
+#define DDH_RHYTHM_MIN_SIZE 8u
 
 /* A piece of state as a range of a logical tensor, for save, load, reshard, export and compare. A rank lists the state
  * that it updates itself: in each step that is not skipped, ddh.optim update on this rank updates exactly the elements
@@ -157,6 +170,12 @@ typedef struct ddh_step_begin_args {
  * meanwhile the host copies them on another thread while forward and backward run. */
 #define DDH_STATE_PARAM 1 /* the fp32 value (master) */
 #define DDH_STATE_SLOT 2  /* an optimizer slot */
+#define DDH_STATE_OWN 3   /* state of the strategy itself, with a name; param may be -1 */
+/* ddh_state_entry.scope */
+#define DDH_SCOPE_SHARED 0 /* replicas are equal on all ranks, at least after steps of the rhythm */
+/* Differs between ranks: saved once for each rank. A run on another number of ranks begins with the shared values: an OWN
+ * entry with zeros, a PARAM or SLOT entry with the values of rank 0. The log says which. */
+#define DDH_SCOPE_RANK 1
 typedef struct ddh_state_entry {
   uint32_t struct_size;
   int32_t param;
@@ -168,8 +187,13 @@ typedef struct ddh_state_entry {
   void* data;             /* see above; NULL with DDH_MEM_FILE: see state_read */
   int32_t replica_index;  /* the entry with 0 is saved; all replicas of an entry hold equal values */
   int32_t replica_count;
+  /* DDH_STATE_OWN: unique among the strategy's own names, lower case, digits, '_' and '.'; part of the name in a checkpoint.
+   * With param -1, offset and numel count in one array of that name. Else NULL. */
+  const char* name;
+  int32_t scope; /* DDH_SCOPE_* */
+  uint32_t reserved0;
 } ddh_state_entry;
-#define DDH_STATE_ENTRY_MIN_SIZE 56u
+#define DDH_STATE_ENTRY_MIN_SIZE 72u
 
 typedef struct ddh_strategy_api {
   uint32_t struct_size;
@@ -215,7 +239,14 @@ typedef struct ddh_strategy_api {
    * longer listed by `state`. It keeps the values (masters) of all parameters. NULL: it keeps everything.
    * [main] [collective] */
   ddh_rc (*trains_later)(ddh_inst* self, const uint8_t* trains, ddh_err* err) DDH_NX;
+  /* Asked once, after attach. train.eval_every must be a multiple of world_every; checkpoints may fall between. NULL: 1.
+   * [main] */
+  ddh_rc (*rhythm)(ddh_inst* self, ddh_rhythm* out, ddh_err* err) DDH_NX;
+  /* After the last step of total_steps, if world_every is above 1: finishes what is pending, so that all replicas are equal
+   * and the values are final. Not called in a run that is stopped earlier: it goes on from its checkpoint. May be NULL.
+   * [main] [collective] [may-block] */
+  ddh_rc (*settle)(ddh_inst* self, ddh_err* err) DDH_NX;
 } ddh_strategy_api;
-#define DDH_STRATEGY_API_MIN_SIZE 112u
+#define DDH_STRATEGY_API_MIN_SIZE 128u
 
 #endif

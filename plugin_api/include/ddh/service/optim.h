@@ -23,6 +23,7 @@
 #define DDH_SERVICE_OPTIM_H
 
 #include "ddh/abi.h"
+#include "ddh/service/comm.h"
 #include "ddh/service/stream.h"
 
 #define DDH_OPTIM_IFACE "ddh.optim/1"
@@ -43,17 +44,35 @@ typedef struct ddh_step_block {
   int32_t skip; /* 1: a gradient is not finite and train.skip_nonfinite is set; update does nothing */
   int64_t step; /* counts from 1 */
   double lr;
-  double loss_scale;  /* 1 without loss scaling */
-  double seed_scale;  /* the seed of backward: a power of two */
-  double inv_scale;   /* a gradient times this is the gradient of the mean loss over the targets of all ranks */
-  double clip_factor; /* at most 1 */
-  double grad_norm;   /* norm of the mean loss's gradient, before clipping; NaN or infinite if a gradient is */
-  double clip_value;  /* each element of the mean gradient is clamped to [-clip_value, clip_value]; 0: not clamped */
+  double loss_scale;    /* 1 without loss scaling */
+  double seed_scale;    /* the seed of backward: a power of two */
+  double inv_scale;     /* a gradient times this is the gradient of the mean loss over the targets of all ranks */
+  double clip_factor;   /* at most 1 */
+  double grad_norm;     /* norm of the mean loss's gradient, before clipping; NaN or infinite if a gradient is */
+  double clip_value;    /* each element of the mean gradient is clamped to [-clip_value, clip_value]; 0: not clamped */
+  double rank_targets;  /* targets of this rank in this step, all micro-batches */
+  double group_targets; /* of the group that decided: the world, or that of decide_in */
 } ddh_step_block;
-#define DDH_STEP_BLOCK_MIN_SIZE 72u
+#define DDH_STEP_BLOCK_MIN_SIZE 88u
+
+/* A decision in which only `group` takes part: norm, clip factor, skip and inv_scale are this group's. No message leaves the
+ * group. Sums of metrics of such steps reach other ranks with the world's next decide. */
+#define DDH_DECIDE_QUIET 1u
+typedef struct ddh_decide_args {
+  uint32_t struct_size;
+  uint32_t flags;   /* DDH_DECIDE_* */
+  ddh_group* group; /* of ddh.comm; holds this rank; NULL: this rank alone */
+} ddh_decide_args;
+#define DDH_DECIDE_ARGS_MIN_SIZE 16u
 
 /* One state array of an optimizer. */
 #define DDH_SLOT_PER_ELEMENT 1 /* as many elements as the parameter */
+/* One element for each block of DDH_GRID elements of the parameter, the last block rounded up. That of the block at
+ * flat_offset f is element f / DDH_GRID of the slot. */
+#define DDH_SLOT_PER_BLOCK 3
+/* slot_numel elements for a whole parameter, which must need DDH_NEEDS_WHOLE_PARAM. The slots of a call's ranges follow one
+ * another in the order of the ranges, each rounded up to DDH_GRID elements. */
+#define DDH_SLOT_SIZED 4
 typedef struct ddh_slot_desc {
   uint32_t struct_size;
   int32_t dtype;
@@ -121,7 +140,14 @@ typedef struct ddh_optim_api {
    * parameters may pass NULL for the slot. After materialize it changes only when programs have had their last step;
    * trains_later (ddh/kind/strategy.h) tells the strategy, if it has that function. [main] */
   int32_t (*slot_used)(void* h, uint32_t index, int32_t param) DDH_NX;
+  /* Elements of slot `index` that a strategy stores for the whole parameter, by the slot's extent; 0 where slot_used is 0.
+   * At most 2^40. [main] */
+  uint64_t (*slot_numel)(void* h, uint32_t index, int32_t param) DDH_NX;
+  /* Like decide, in a group. A strategy calls decide or decide_in once per step, and decide at least in every step that is
+   * a multiple of its rhythm (ddh/kind/strategy.h). In a quiet step add_gradient counts each element once in the group.
+   * DDH_FAILED_PRECONDITION: a step of the rhythm, or loss scaling is on. [step] [collective] [may-block] */
+  ddh_rc (*decide_in)(void* h, const ddh_decide_args* args, const ddh_step_block** out, ddh_err* err) DDH_NX;
 } ddh_optim_api;
-#define DDH_OPTIM_API_MIN_SIZE 80u
+#define DDH_OPTIM_API_MIN_SIZE 96u
 
 #endif
