@@ -57,6 +57,10 @@ const void* Optimizer::interface(std::string_view id) const {
       [](ddh_inst* i, uint32_t index, int32_t param) noexcept -> int32_t {
         return self_as<Optimizer>(i).slot_used(index, param) ? 1 : 0;
       },
+      nullptr,
+      nullptr,
+      nullptr,
+      nullptr,
   };
   return id == DDH_OPTIMIZER_IFACE ? &table : nullptr;
 }

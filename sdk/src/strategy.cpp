@@ -76,6 +76,8 @@ const void* Strategy::interface(std::string_view id) const {
       [](ddh_inst* i, const uint8_t* trains, ddh_err* err) noexcept {
         return guard(err, [&] { self_as<Strategy>(i).trains_later(trains); });
       },
+      nullptr,
+      nullptr,
   };
   return id == DDH_STRATEGY_IFACE ? &table : nullptr;
 }

@@ -362,18 +362,16 @@ static void destroy(ddh_inst* s) {
 }
 
 static const ddh_build kBuild = DDH_BUILD_INIT;
-static const ddh_desc kDesc = {sizeof(ddh_desc),
-                               DDH_KIND_STRATEGY,
-                               "ddp_in_c",
-                               "0.1.0",
-                               "replicate everything; all_reduce gradients (plain C)",
-                               kNeeds,
-                               NULL,
-                               NULL,
-                               DDH_CAP_IN_PROCESS | DDH_CAP_DRY_ATTACH,
-                               0,
-                               DDH_FEATURE_POSITIONS | DDH_FEATURE_UPDATES,
-                               NULL};
+static const ddh_desc kDesc = {
+    .struct_size = sizeof(ddh_desc),
+    .kind = DDH_KIND_STRATEGY,
+    .id = "ddp_in_c",
+    .version = "0.1.0",
+    .summary = "replicate everything; all_reduce gradients (plain C)",
+    .needs = kNeeds,
+    .caps = DDH_CAP_IN_PROCESS | DDH_CAP_DRY_ATTACH,
+    .understands = DDH_FEATURE_POSITIONS | DDH_FEATURE_UPDATES,
+};
 static const ddh_desc* const kDescs[] = {&kDesc};
 static const ddh_module kModule = {sizeof(ddh_module), 1, kDescs, &kBuild, create, get_interface, destroy};
 DDH_PLUGIN(kModule, "strategy:ddp_in_c");

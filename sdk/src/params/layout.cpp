@@ -154,7 +154,7 @@ void append_state(std::vector<ddh_state_entry>& out, const std::vector<ddh_range
                   int32_t dtype, void* base, Replica replica, int32_t memory) {
   for (const ddh_range& r : ranges) {
     out.push_back({sizeof(ddh_state_entry), r.param, kind, slot, dtype, memory, r.param_offset, r.numel,
-                   element_at(base, dtype, r.flat_offset), replica.index, replica.count});
+                   element_at(base, dtype, r.flat_offset), replica.index, replica.count, nullptr, DDH_SCOPE_SHARED, 0});
   }
 }
 

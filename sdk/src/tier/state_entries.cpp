@@ -41,7 +41,8 @@ void OffloadedState::append_away(std::vector<ddh_state_entry>& out, size_t space
       entries_[static_cast<uint32_t>(out.size())] = {tensor, r.flat_offset, bytes, s.tile_numel * bytes};
     out.push_back({sizeof(ddh_state_entry), r.param, kind.kind, kind.slot, kind.dtype,
                    base == nullptr ? DDH_MEM_FILE : DDH_MEM_PINNED, r.param_offset, r.numel,
-                   base == nullptr ? nullptr : element_at(base, kind.dtype, r.flat_offset), 0, 1});
+                   base == nullptr ? nullptr : element_at(base, kind.dtype, r.flat_offset), 0, 1, nullptr,
+                   DDH_SCOPE_SHARED, 0});
   }
 }
 

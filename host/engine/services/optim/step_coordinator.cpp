@@ -44,7 +44,7 @@ void StepCoordinator::begin(int64_t step, int32_t program, double lr, double see
   decided_ = false;
   mine_ = nullptr;
   has_exchange_ = false;
-  block_ = {sizeof(ddh_step_block), 0, step, lr, loss_scale, seed_scale, 1.0, 1.0, 0.0, settings_.clip_value};
+  block_ = {sizeof(ddh_step_block), 0, step, lr, loss_scale, seed_scale, 1.0, 1.0, 0.0, settings_.clip_value, 0.0, 0.0};
   outcome_.requests = {};
   outcome_.nonfinite.clear();
 }

@@ -85,6 +85,8 @@ const ddh_optim_api kOptimTable = {
       guard(nullptr, [&] { used = optimizers_of(h).slot_used(index, param) ? 1 : 0; });
       return used;
     },
+    nullptr,
+    nullptr,
 };
 
 }  // namespace ddhost::detail

@@ -264,11 +264,38 @@ class Instance {
   const SectionOptions options;  // of its own section; `host` also reads the keys that ddh/service/config.h lists
 };
 
-// What follows CAPS in DDH_CXX_PLUGIN.
-struct Features {
+// What follows CAPS in DDH_CXX_PLUGIN: the rest of ddh_desc, where it is documented.
+struct Traits {
   uint64_t uses = 0, understands = 0;
-  const char* const* native_apis = nullptr;  // ddh_desc.native_apis
+  const char* const* native_apis = nullptr;
+  const char* const* wants = nullptr;
+  const char *vendor = nullptr, *url = nullptr, *license = nullptr;
+  const char *const *uses_ids = nullptr, *const *understands_ids = nullptr;
+  uint32_t state_version = 0, oldest_state_version = 0;
 };
+
+constexpr ddh_desc make_desc(int32_t kind, const char* id, const char* version, const char* summary,
+                             const char* const* needs, const char* schema, uint64_t caps, const Traits& traits) {
+  return {sizeof(ddh_desc),
+          kind,
+          id,
+          version,
+          summary,
+          needs,
+          traits.wants,
+          schema,
+          caps,
+          traits.uses,
+          traits.understands,
+          traits.native_apis,
+          traits.vendor,
+          traits.url,
+          traits.license,
+          traits.uses_ids,
+          traits.understands_ids,
+          traits.state_version,
+          traits.oldest_state_version};
+}
 
 // The words of kinds: kKind_strategy is DDH_KIND_STRATEGY.
 #define DDH_KIND_CONSTANT_(WORD, KIND, IFACE) inline constexpr int32_t kKind_##WORD = KIND;
@@ -293,23 +320,13 @@ void destroy_instance(ddh_inst* inst) noexcept;
 }  // namespace ddh
 
 // Ends the file of a plugin. CLASS is the instance type, KIND one of the words of DDH_KINDS, ID the name for users, NEEDS a
-// NULL-terminated list of host interfaces. After CAPS the features (DDH_FEATURE_*) that it uses, those that it
-// understands, and its native APIs may follow; none by default.
+// NULL-terminated list of host interfaces. After CAPS the fields of ddh::Traits may follow, in order or by name.
 //   DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "1.0.0", "optimizer state sharded", kSchema, kNeeds, caps, 0, features);
+//   DDH_CXX_PLUGIN(Mine, optimizer, "mine", "1.0.0", "...", kSchema, kNeeds, caps, .vendor = "org.example");
 #define DDH_CXX_PLUGIN(CLASS, KIND, ID, VERSION, SUMMARY, SCHEMA, NEEDS, CAPS, ...)                           \
   static const ddh_build ddh_build_ = DDH_BUILD_INIT;                                                         \
-  static const ddh_desc ddh_desc_ = {sizeof(ddh_desc),                                                        \
-                                     ddh::kKind_##KIND,                                                       \
-                                     ID,                                                                      \
-                                     VERSION,                                                                 \
-                                     SUMMARY,                                                                 \
-                                     NEEDS,                                                                   \
-                                     nullptr,                                                                 \
-                                     SCHEMA,                                                                  \
-                                     CAPS,                                                                    \
-                                     ddh::Features{__VA_ARGS__}.uses,                                         \
-                                     ddh::Features{__VA_ARGS__}.understands,                                  \
-                                     ddh::Features{__VA_ARGS__}.native_apis};                                 \
+  static const ddh_desc ddh_desc_ =                                                                           \
+      ddh::make_desc(ddh::kKind_##KIND, ID, VERSION, SUMMARY, NEEDS, SCHEMA, CAPS, ddh::Traits{__VA_ARGS__}); \
   static const ddh_desc* const ddh_descs_[] = {&ddh_desc_};                                                   \
   static const ddh_module ddh_module_ = {                                                                     \
       sizeof(ddh_module),   1, ddh_descs_, &ddh_build_, ddh::create_instance<CLASS>, ddh::instance_interface, \
