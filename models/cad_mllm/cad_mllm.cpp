@@ -284,26 +284,15 @@ bool CadMllm::goes_back(const ddh_estimate_args& args) {
          (program.position_flags[args.position] & DDH_POSITION_FORWARD_ONLY) == 0;
 }
 
-const void* CadMllm::interface(std::string_view id) const {
-  return id == ddh::kActivationPeaksInterface ? ddh::activation_peaks_of<CadMllm>() : TorchModel::interface(id);
-}
-
-ddh::ActivationPeaks CadMllm::peaks(const ddh_estimate_args& args) {
-  ddh::ActivationPeaks out;
-  if (!goes_back(args)) return out;
-  const Cost cost = cost_of(args);
-  out.lasting_bytes = static_cast<uint64_t>(cost.lasting_bytes);
-  out.forward_bytes = static_cast<uint64_t>(cost.forward_at_peak);
-  out.backward_bytes = static_cast<uint64_t>(cost.backward_at_peak);
-  return out;
-}
-
 bool CadMllm::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   const Cost cost = cost_of(args);
-  out = {sizeof out, 0, cost.forward_flops, 0, 0};
+  out = {sizeof out, 0, cost.forward_flops, 0, 0, 0, 0, 0};
   if (!goes_back(args)) return true;
   out.backward_flops = cost.backward_flops;
   out.activation_bytes = static_cast<uint64_t>(cost.kept_bytes);
+  out.lasting_bytes = static_cast<uint64_t>(cost.lasting_bytes);
+  out.forward_peak_bytes = static_cast<uint64_t>(cost.forward_at_peak);
+  out.backward_peak_bytes = static_cast<uint64_t>(cost.backward_at_peak);
   return true;
 }
 

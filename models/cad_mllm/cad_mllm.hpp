@@ -16,7 +16,6 @@
 
 #include "batch.hpp"
 #include "data.hpp"
-#include "ddh/sdk/activation_peaks.hpp"
 #include "ddh/sdk/torch/model.hpp"
 #include "sampler.hpp"
 #include "unit.hpp"
@@ -31,8 +30,6 @@ class DDH_HIDDEN CadMllm final : public ddh::TorchModel {
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
   void batch_destroy(ddh_batch* batch) noexcept override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
-  const void* interface(std::string_view id) const override;
-  ddh::ActivationPeaks peaks(const ddh_estimate_args& args);
 
   [[nodiscard]] bool has_sampler() const override { return true; }
   void sampler_begin(const ddh_sample_args& args) override;

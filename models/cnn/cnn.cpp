@@ -258,7 +258,7 @@ bool Cnn::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   const bool learns = program.kind == DDH_PROGRAM_TRAIN && !u.is_frozen();
   const Unit* const before = unit_before(unit);
   const bool follows_frozen = before != nullptr && before->is_frozen();
-  out = {sizeof out, 0, B * u.flops(), 0, 0};
+  out = {sizeof out, 0, B * u.flops(), 0, 0, 0, 0, 0};
   if (!learns) return true;
   out.backward_flops = B * u.backward_flops(before != nullptr && !follows_frozen);
   const double element = compute_ == at::kFloat ? 4 : 2;
@@ -268,19 +268,14 @@ bool Cnn::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   if (follows_frozen)  // the frozen trunk's result
     bytes += ddh::ActivationAllocator::block_bytes(B * static_cast<double>(before->shape().numel()) * element);
   out.activation_bytes = static_cast<uint64_t>(bytes);
+  add_peaks(args, out);
   return true;
 }
 
-const void* Cnn::interface(std::string_view id) const {
-  return id == ddh::kActivationPeaksInterface ? ddh::activation_peaks_of<Cnn>() : TorchModel::interface(id);
-}
-
-ddh::ActivationPeaks Cnn::peaks(const ddh_estimate_args& args) {
+void Cnn::add_peaks(const ddh_estimate_args& args, ddh_estimate& out) {
   const ddh_program_desc& program = *desc_.get().programs[args.program];
   const int32_t unit = program.units[args.position];
   const Unit& u = *net_.units()[static_cast<size_t>(unit)];
-  ddh::ActivationPeaks out;
-  if (program.kind != DDH_PROGRAM_TRAIN || u.is_frozen()) return out;
   const double B = args.n_samples, element = compute_ == at::kFloat ? 4 : 2;
   const auto result_of = [&](const Unit& of) {
     return ddh::ActivationAllocator::block_bytes(B * static_cast<double>(of.shape().numel()) * element);
@@ -293,9 +288,8 @@ ddh::ActivationPeaks Cnn::peaks(const ddh_estimate_args& args) {
   const double of_loss =
       is_last ? 3 * ddh::ActivationAllocator::block_bytes(4 * B * static_cast<double>(u.shape().numel())) : 0;
   out.lasting_bytes = static_cast<uint64_t>((is_last ? 0 : result_of(u)) + (follows_frozen ? result_of(*before) : 0));
-  out.forward_bytes = static_cast<uint64_t>(peaks.forward + of_loss);
-  out.backward_bytes = static_cast<uint64_t>(peaks.backward + of_loss);
-  return out;
+  out.forward_peak_bytes = static_cast<uint64_t>(peaks.forward + of_loss);
+  out.backward_peak_bytes = static_cast<uint64_t>(peaks.backward + of_loss);
 }
 
 }  // namespace cnn

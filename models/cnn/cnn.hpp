@@ -8,7 +8,6 @@
 
 #include "../images/loader.hpp"
 #include "config.hpp"
-#include "ddh/sdk/activation_peaks.hpp"
 #include "ddh/sdk/torch/model.hpp"
 
 namespace cnn {
@@ -28,8 +27,8 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
   void batch_destroy(ddh_batch* batch) noexcept override;
   void derive(int32_t program, const double* sums, const double* counts, double* values) override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
-  const void* interface(std::string_view id) const override;
-  ddh::ActivationPeaks peaks(const ddh_estimate_args& args);
+  // The three figures of `out` that a plan needs beside activation_bytes.
+  void add_peaks(const ddh_estimate_args& args, ddh_estimate& out);
 
   // A batch of given pixels (B, [frames,] channels, side, side), which keeps its logits.
   ddh_batch* batch_of_pixels(const std::vector<float>& pixels, const std::vector<int64_t>& labels);

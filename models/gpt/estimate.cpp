@@ -17,7 +17,7 @@ bool Gpt::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   const auto V = static_cast<double>(config_.vocab);
   const double N = args.n_samples * T;
   const double narrow = config_.compute == at::kFloat ? 4 : 2, wide = 4;  // bytes
-  out = {sizeof out, 0, 0, 0, 0};
+  out = {sizeof out, 0, 0, 0, 0, 0, 0, 0};
   const auto block = [N](double bytes_of_token) { return ddh::ActivationAllocator::block_bytes(N * bytes_of_token); };
   double bytes = 0;
   if (unit == head_unit()) {
@@ -40,14 +40,11 @@ bool Gpt::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   }
   if (desc.programs[args.program]->kind == DDH_PROGRAM_EVAL) out.backward_flops = bytes = 0;
   out.activation_bytes = static_cast<uint64_t>(bytes);
+  add_peaks(args, out);
   return true;
 }
 
-const void* Gpt::interface(std::string_view id) const {
-  return id == ddh::kActivationPeaksInterface ? ddh::activation_peaks_of<Gpt>() : UnitModel::interface(id);
-}
-
-ddh::ActivationPeaks Gpt::peaks(const ddh_estimate_args& args) {
+void Gpt::add_peaks(const ddh_estimate_args& args, ddh_estimate& out) {
   const ddh_program_desc& program = *desc_.get().programs[args.program];
   const int32_t unit = program.units[args.position];
   const int64_t C = config_.width, V = config_.vocab, N = args.n_samples * config_.context;
@@ -55,29 +52,28 @@ ddh::ActivationPeaks Gpt::peaks(const ddh_estimate_args& args) {
   const auto block = [](int64_t bytes) { return ddh::ActivationAllocator::block_bytes(static_cast<double>(bytes)); };
   const double stream = block(N * C * wide);
   const bool drops = config_.dropout > 0 && program.kind == DDH_PROGRAM_TRAIN;
-  ddh::ActivationPeaks out;
   if (unit > 1 && unit < head_unit()) {
     const ops::AttentionShape shape{args.n_samples, config_.context, config_.n_head, C / config_.n_head, true};
-    out = ops::block_peaks({.attention = shape,
-                            .mlp_width = 4 * C,
-                            .narrow_bytes = narrow,
-                            .way = ops::attention_way(shape, drops, config_.compute, device()),
-                            .drops = drops,
-                            .drops_hidden = false,
-                            .n_qkv = 1});
+    ops::add_block_peaks({.attention = shape,
+                          .mlp_width = 4 * C,
+                          .narrow_bytes = narrow,
+                          .way = ops::attention_way(shape, drops, config_.compute, device()),
+                          .drops = drops,
+                          .drops_hidden = false,
+                          .n_qkv = 1},
+                         out);
   } else if (unit == head_unit()) {
     // A chunk of logits for each thread; then the gradients of the norm's result and of its input.
     const int64_t chunk = std::min(N * V, std::max(V, int64_t{1} << 16)), threads = at::get_num_threads();
     out.lasting_bytes = static_cast<uint64_t>(stream);
-    out.forward_bytes =
+    out.forward_peak_bytes =
         static_cast<uint64_t>(device().by_operators() ? 0 : 2.0 * static_cast<double>(threads) * block(chunk * wide));
-    out.backward_bytes =
+    out.backward_peak_bytes =
         static_cast<uint64_t>(2 * stream + (device().by_operators() && narrow < wide ? block(N * V * narrow) : 0));
   } else {
-    out.forward_bytes = static_cast<uint64_t>(stream + (narrow < wide ? block(N * C * narrow) : 0));
-    out.backward_bytes = static_cast<uint64_t>(stream + block(config_.positions * C * wide));
+    out.forward_peak_bytes = static_cast<uint64_t>(stream + (narrow < wide ? block(N * C * narrow) : 0));
+    out.backward_peak_bytes = static_cast<uint64_t>(stream + block(config_.positions * C * wide));
   }
-  return out;
 }
 
 }  // namespace gpt

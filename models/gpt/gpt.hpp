@@ -13,7 +13,6 @@
 
 #include "../ops/model_products.hpp"
 #include "data.hpp"
-#include "ddh/sdk/activation_peaks.hpp"
 #include "ddh/sdk/torch/unit_model.hpp"
 #include "layers.hpp"
 #include "sampler.hpp"
@@ -40,8 +39,8 @@ class DDH_HIDDEN Gpt final : public ddh::UnitModel<GptBatch, Context> {
   void prepare() override;
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
-  const void* interface(std::string_view id) const override;
-  ddh::ActivationPeaks peaks(const ddh_estimate_args& args);
+  // The three figures of `out` that a plan needs beside activation_bytes.
+  void add_peaks(const ddh_estimate_args& args, ddh_estimate& out);
 
   [[nodiscard]] bool has_sampler() const override { return true; }
   void sampler_begin(const ddh_sample_args& args) override;

@@ -2,7 +2,6 @@
 //
 // What a unit of KGAT costs: multiplications and additions of its products and of its sums over edges, and bytes kept from
 // forward to backward.
-#include "ddh/sdk/activation_peaks.hpp"
 #include "ddh/sdk/torch/activations.hpp"
 #include "kgat.hpp"
 
@@ -45,15 +44,12 @@ bool Kgat::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
     backward = 2 * forward;
     bytes = block(rows * k * wide);
   }
-  out = {sizeof out, 0, forward, trains ? backward : 0, trains ? static_cast<uint64_t>(bytes) : 0};
+  out = {sizeof out, 0, forward, trains ? backward : 0, trains ? static_cast<uint64_t>(bytes) : 0, 0, 0, 0};
+  add_peaks(args, out);
   return true;
 }
 
-const void* Kgat::interface(std::string_view id) const {
-  return id == ddh::kActivationPeaksInterface ? ddh::activation_peaks_of<Kgat>() : UnitModel::interface(id);
-}
-
-ddh::ActivationPeaks Kgat::peaks(const ddh_estimate_args& args) {
+void Kgat::add_peaks(const ddh_estimate_args& args, ddh_estimate& out) {
   const ddh_program_desc& program = *desc_.get().programs[args.program];
   const int32_t unit = program.units[args.position];
   const auto N = static_cast<double>(graph_.n_nodes()), rows = 3.0 * args.n_samples;
@@ -65,35 +61,33 @@ ddh::ActivationPeaks Kgat::peaks(const ddh_estimate_args& args) {
   const double of_rows = passes_graph ? block(rows * static_cast<double>(config_.final_width()) * wide) : 0;
   double lasting = 0, forward = 0, backward = of_rows;
   if (unit == kEmbeddingUnit) {
-    ddh_estimate kept{};
-    estimate(args, kept);
-    lasting = static_cast<double>(kept.activation_bytes);  // it does not run again
+    lasting = static_cast<double>(out.activation_bytes);  // it does not run again
     backward += block(N * d * wide);
     // The rows that TransR projected are gone, and their gradient is there.
     if (!passes_graph) backward = std::max(0.0, backward + block(rows * d * wide) - lasting);
   } else if (unit < score_unit() && simplified_) {
     const double in = static_cast<double>(config_.width_in(layer_of(unit)));
-    const double out = static_cast<double>(config_.layers[layer_of(unit)]),
+    const double width = static_cast<double>(config_.layers[layer_of(unit)]),
                  pairs = static_cast<double>(simplified_->n_pairs());
-    const double of_nodes = block(N * out * wide), of_projected = block((N + pairs) * out * wide);
+    const double of_nodes = block(N * width * wide), of_projected = block((N + pairs) * width * wide);
     const double narrowed = narrow < wide ? block(N * in * narrow) : 0, tails = block(pairs * in * narrow);
     lasting = of_nodes;
     const double edges = 3 * of_nodes + block(static_cast<double>(simplified_->n_edges()) * wide) + of_projected;
-    const double products = of_projected + (narrow < wide ? block((N + pairs) * out * narrow) : 0) + narrowed + tails +
-                            block(N * in * wide) + block(pairs * in * wide);
+    const double products = of_projected + (narrow < wide ? block((N + pairs) * width * narrow) : 0) + narrowed +
+                            tails + block(N * in * wide) + block(pairs * in * wide);
     backward += of_nodes + std::max(edges, products);
   } else if (unit < score_unit()) {
     const double in = static_cast<double>(config_.width_in(layer_of(unit)));
-    const double out = block(N * static_cast<double>(config_.layers[layer_of(unit)]) * wide),
+    const double result = block(N * static_cast<double>(config_.layers[layer_of(unit)]) * wide),
                  wide_in = block(N * in * wide);
     const bool has_two = config_.aggregator == Aggregator::kBiInteraction,
                is_sage = config_.aggregator == Aggregator::kGraphSage;
     const double inputs = (has_two ? 2 : 1) * block(N * (is_sage ? 2 : 1) * in * narrow);
-    lasting = out + block(N * wide);
+    lasting = result + block(N * wide);
     forward = inputs;
     // Gradients of the linear layers' inputs, then of e and s.
     const double of_inputs = is_sage ? block(N * 2 * in * wide) : has_two ? 2 * wide_in : wide_in;
-    backward += out + inputs + of_inputs + (has_two || is_sage ? 2 : 1) * wide_in;
+    backward += result + inputs + of_inputs + (has_two || is_sage ? 2 : 1) * wide_in;
   } else if (unit == score_unit()) {
     lasting = of_rows;  // it does not run again
   } else {
@@ -101,11 +95,9 @@ ddh::ActivationPeaks Kgat::peaks(const ddh_estimate_args& args) {
     const double of_dy = of_y + block(static_cast<double>(graph_.n_relations) * k * wide);
     backward = of_dy + std::max(0.0, block(rows * d * wide) + (narrow < wide ? block(rows * k * narrow) : 0) - of_y);
   }
-  ddh::ActivationPeaks out;
   out.lasting_bytes = static_cast<uint64_t>(lasting);
-  out.forward_bytes = static_cast<uint64_t>(forward);
-  out.backward_bytes = static_cast<uint64_t>(backward);
-  return out;
+  out.forward_peak_bytes = static_cast<uint64_t>(forward);
+  out.backward_peak_bytes = static_cast<uint64_t>(backward);
 }
 
 }  // namespace kgat

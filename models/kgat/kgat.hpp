@@ -21,7 +21,6 @@
 #include <optional>
 
 #include "../ops/model_products.hpp"
-#include "ddh/sdk/activation_peaks.hpp"
 #include "ddh/sdk/torch/unit_model.hpp"
 #include "layers.hpp"
 #include "simplified.hpp"
@@ -55,8 +54,8 @@ class DDH_HIDDEN Kgat final : public ddh::UnitModel<KgatBatch, Context> {
   void prepare() override;
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
-  const void* interface(std::string_view id) const override;
-  ddh::ActivationPeaks peaks(const ddh_estimate_args& args);
+  // The three figures of `out` that a plan needs beside activation_bytes.
+  void add_peaks(const ddh_estimate_args& args, ddh_estimate& out);
 
   // Adds to a batch what the graph needs; the host takes it over.
   ddh_batch* complete(KgatBatch batch);

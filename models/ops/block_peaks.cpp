@@ -45,7 +45,7 @@ double attention_backward_bytes(const BlockSizes& s) {
 }  // namespace
 
 // In the order of block_backward: the gradient of the stream is there all the time.
-ddh::ActivationPeaks block_peaks(const BlockSizes& s) {
+void add_block_peaks(const BlockSizes& s, ddh_estimate& out) {
   const int64_t rows = s.attention.B * s.attention.T, C = s.attention.width(), M = s.mlp_width;
   const bool is_narrow = s.narrow_bytes < kWide;
   const double stream = block(rows * C * kWide), hidden = block(rows * M * s.narrow_bytes);
@@ -65,11 +65,9 @@ ddh::ActivationPeaks block_peaks(const BlockSizes& s) {
   const double backward = stream + std::max({making_branch, mlp, attention, inputs});
   // The result. The widened copy of a dropped activation is gone by then.
   const double forward = std::max(stream, is_narrow && s.drops_hidden ? wide_hidden : 0);
-  ddh::ActivationPeaks out;
   out.lasting_bytes = static_cast<uint64_t>(stream);
-  out.forward_bytes = static_cast<uint64_t>(forward);
-  out.backward_bytes = static_cast<uint64_t>(backward);
-  return out;
+  out.forward_peak_bytes = static_cast<uint64_t>(forward);
+  out.backward_peak_bytes = static_cast<uint64_t>(backward);
 }
 
 }  // namespace ops

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "attention.hpp"
-#include "ddh/sdk/activation_peaks.hpp"
+#include "ddh/kind/model.h"
 
 namespace ops {
 
@@ -17,6 +17,7 @@ struct BlockSizes {
   bool drops_hidden;  // dropout of the activation's result
   int64_t n_qkv;      // layers of query, key and value: 1 or 3
 };
-ddh::ActivationPeaks block_peaks(const BlockSizes& s);
+// Fills the three figures of `out` beside what is kept.
+void add_block_peaks(const BlockSizes& s, ddh_estimate& out);
 
 }  // namespace ops

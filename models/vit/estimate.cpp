@@ -16,7 +16,7 @@ bool Vit::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   const auto T = static_cast<double>(config_.tokens());
   const double K = static_cast<double>(config_.classes), rows = B * T;
   const double narrow = config_.compute == at::kFloat ? 4 : 2, wide = 4;  // bytes
-  out = {sizeof out, 0, 0, 0, 0};
+  out = {sizeof out, 0, 0, 0, 0, 0, 0, 0};
   const auto block = [](double n) { return ddh::ActivationAllocator::block_bytes(n); };
   double bytes = 0;
   if (unit == kEmbeddingUnit) {
@@ -43,14 +43,11 @@ bool Vit::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   }
   if (program.kind == DDH_PROGRAM_EVAL) out.backward_flops = bytes = 0;
   out.activation_bytes = static_cast<uint64_t>(bytes);
+  add_peaks(args, out);
   return true;
 }
 
-const void* Vit::interface(std::string_view id) const {
-  return id == ddh::kActivationPeaksInterface ? ddh::activation_peaks_of<Vit>() : UnitModel::interface(id);
-}
-
-ddh::ActivationPeaks Vit::peaks(const ddh_estimate_args& args) {
+void Vit::add_peaks(const ddh_estimate_args& args, ddh_estimate& out) {
   const ddh_program_desc& program = *desc_.get().programs[args.program];
   const int32_t unit = program.units[args.position];
   const int64_t B = args.n_samples, C = config_.width, T = config_.tokens(), rows = B * T, patches = B * (T - 1);
@@ -59,7 +56,6 @@ ddh::ActivationPeaks Vit::peaks(const ddh_estimate_args& args) {
   const auto block = [](int64_t bytes) { return ddh::ActivationAllocator::block_bytes(static_cast<double>(bytes)); };
   const double stream = block(rows * C * wide), of_classes = block(B * C * wide);
   double forward = 0, backward = 0;
-  ddh::ActivationPeaks out;
   if (unit == kEmbeddingUnit) {
     const double pixels = is_narrow ? block(patches * config_.patch_numel() * narrow) : 0;
     forward = stream + block(patches * C * wide) + pixels;
@@ -67,25 +63,23 @@ ddh::ActivationPeaks Vit::peaks(const ddh_estimate_args& args) {
     const double tokens = block(patches * C * narrow) + (is_narrow ? block(patches * C * narrow) : 0);
     backward = stream + tokens + std::max(pixels, is_narrow ? block(patches * C * wide) : 0);
   } else if (unit == head_unit()) {
-    ddh_estimate kept{};
-    estimate(args, kept);
-    out.lasting_bytes = kept.activation_bytes;  // it does not run again
+    out.lasting_bytes = out.activation_bytes;  // it does not run again
     forward = stream;
     backward = stream + 2 * of_classes + 2 * block(B * config_.classes * wide);
   } else {
     const ops::AttentionShape shape{B, T, config_.n_head, C / config_.n_head, false};
     const bool drops_attention = config_.attention_dropout > 0 && trains;
-    return ops::block_peaks({.attention = shape,
-                             .mlp_width = config_.mlp_width,
-                             .narrow_bytes = narrow,
-                             .way = ops::attention_way(shape, drops_attention, config_.compute, device()),
-                             .drops = trains && (config_.dropout > 0 || config_.drop_path(unit - 1) > 0),
-                             .drops_hidden = trains && config_.dropout > 0,
-                             .n_qkv = config_.names == Names::kHuggingFace ? 3 : 1});
+    return ops::add_block_peaks({.attention = shape,
+                                 .mlp_width = config_.mlp_width,
+                                 .narrow_bytes = narrow,
+                                 .way = ops::attention_way(shape, drops_attention, config_.compute, device()),
+                                 .drops = trains && (config_.dropout > 0 || config_.drop_path(unit - 1) > 0),
+                                 .drops_hidden = trains && config_.dropout > 0,
+                                 .n_qkv = config_.names == Names::kHuggingFace ? 3 : 1},
+                                out);
   }
-  out.forward_bytes = static_cast<uint64_t>(forward);
-  out.backward_bytes = static_cast<uint64_t>(backward);
-  return out;
+  out.forward_peak_bytes = static_cast<uint64_t>(forward);
+  out.backward_peak_bytes = static_cast<uint64_t>(backward);
 }
 
 }  // namespace vit

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "../ops/model_products.hpp"
-#include "ddh/sdk/activation_peaks.hpp"
 #include "ddh/sdk/torch/unit_model.hpp"
 #include "layers.hpp"
 
@@ -34,8 +33,8 @@ class DDH_HIDDEN Vit final : public ddh::UnitModel<VitBatch, Context> {
   void prepare() override;
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
-  const void* interface(std::string_view id) const override;
-  ddh::ActivationPeaks peaks(const ddh_estimate_args& args);
+  // The three figures of `out` that a plan needs beside activation_bytes.
+  void add_peaks(const ddh_estimate_args& args, ddh_estimate& out);
 
   // A batch of given pixels (B, channels, side, side).
   ddh_batch* batch_of_pixels(const std::vector<float>& pixels, const std::vector<int64_t>& labels);

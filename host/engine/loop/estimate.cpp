@@ -29,22 +29,6 @@ bool ask(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table, 
   return true;
 }
 
-// Bytes of a position: what it keeps for its backward, what of that is kept if its forward runs again, and what its calls
-// allocate beside.
-struct PositionBytes {
-  uint64_t kept = 0, lasting = 0, forward = 0, backward = 0;
-};
-
-std::optional<PositionBytes> ask(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
-                                 const ddh::ActivationPeaksApi* peaks, const ddh_estimate_args& args) {
-  ddh_estimate one{};
-  if (!ask(call, model, table, args, one)) return std::nullopt;
-  ddh::ActivationPeaks more;
-  if (peaks != nullptr) call(PluginCall::kEstimate, peaks->peaks, model, &args, &more);
-  return PositionBytes{one.activation_bytes, std::min(more.lasting_bytes, one.activation_bytes), more.forward_bytes,
-                       more.backward_bytes};
-}
-
 }  // namespace
 
 std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
@@ -68,33 +52,32 @@ std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst*
 }
 
 std::optional<uint64_t> peak_activation_bytes(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
-                                              const ddh::ActivationPeaksApi* peaks, const ProgramOps& ops,
-                                              uint32_t n_samples) {
+                                              const ProgramOps& ops, uint32_t n_samples) {
   if (table.estimate == nullptr) return std::nullopt;
-  std::map<int32_t, PositionBytes> positions;
+  std::map<int32_t, ddh_estimate> positions;
   uint64_t now = 0, peak = 0;
   const auto reaches = [&](uint64_t more) { peak = std::max(peak, now + more); };
   for (const ddh_op& op : ops.ops()) {
     if (op.phase == DDH_PHASE_FORWARD || op.phase == DDH_PHASE_EVAL) {
-      const ddh_estimate_args args{sizeof(ddh_estimate_args), ops.program(), op.position, n_samples};
-      const std::optional<PositionBytes> asked = ask(call, model, table, peaks, args);
-      if (!asked) return std::nullopt;
-      const PositionBytes& p = positions[op.position] = *asked;
+      ddh_estimate& p = positions[op.position];
+      if (!ask(call, model, table, {sizeof(ddh_estimate_args), ops.program(), op.position, n_samples}, p))
+        return std::nullopt;
+      p.lasting_bytes = std::min(p.lasting_bytes, p.activation_bytes);
       if ((op.flags & DDH_OP_FORWARD_ONLY) != 0) {
-        reaches(p.forward);
+        reaches(p.forward_peak_bytes);
         continue;
       }
-      reaches(p.kept + p.forward);
-      now += (op.flags & DDH_OP_RECOMPUTED) != 0 ? p.lasting : p.kept;
+      reaches(p.activation_bytes + p.forward_peak_bytes);
+      now += (op.flags & DDH_OP_RECOMPUTED) != 0 ? p.lasting_bytes : p.activation_bytes;
       continue;
     }
-    const PositionBytes& p = positions.at(op.position);
+    const ddh_estimate& p = positions.at(op.position);
     if (op.phase == DDH_PHASE_RECOMPUTE) {
-      now += p.kept - p.lasting;
-      reaches(p.forward);
+      now += p.activation_bytes - p.lasting_bytes;
+      reaches(p.forward_peak_bytes);
     } else {
-      reaches(p.backward);
-      now -= p.kept;
+      reaches(p.backward_peak_bytes);
+      now -= p.activation_bytes;
     }
   }
   return peak;

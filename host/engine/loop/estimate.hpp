@@ -8,7 +8,6 @@
 #include <optional>
 #include <vector>
 
-#include "ddh/sdk/activation_peaks.hpp"
 #include "engine/calls/plugin_caller.hpp"
 #include "engine/record/run_output.hpp"
 #include "engine/record/summary.hpp"
@@ -21,11 +20,9 @@ namespace ddhost {
 std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
                                              const ProgramOps& ops, uint32_t n_samples);
 
-// The most that one micro-batch takes at once, with recomputation as in `ops`. `peaks`: what its calls take beside what they
-// keep; nullptr: the model does not say.
+// The most that one micro-batch takes at once, with recomputation as in `ops`.
 std::optional<uint64_t> peak_activation_bytes(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
-                                              const ddh::ActivationPeaksApi* peaks, const ProgramOps& ops,
-                                              uint32_t n_samples);
+                                              const ProgramOps& ops, uint32_t n_samples);
 
 using WorkEstimates = std::map<WorkKind, WorkEstimate>;
 

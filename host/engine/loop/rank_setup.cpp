@@ -177,15 +177,13 @@ void RankSetup::make_strategy(uint32_t flags) {
 }
 
 std::optional<uint64_t> RankSetup::activation_bytes() const {
-  const auto* const peaks =
-      model_.find<ddh::ActivationPeaksApi>(ddh::kActivationPeaksInterface.data(), sizeof(ddh::ActivationPeaksApi));
   std::optional<uint64_t> most;
   for (const PhaseSpec& phase : phases_)
     for (const int32_t program : phase.turns) {
       const uint64_t micro_batch =
           phase.micro_batch.value_or(micro_batch_of(config(), *model_desc_->programs[program]));
-      if (const auto bytes = peak_activation_bytes(model_.caller(), model_.get(), *model_table_, peaks,
-                                                   programs_->of(program), static_cast<uint32_t>(micro_batch)))
+      if (const auto bytes = peak_activation_bytes(model_.caller(), model_.get(), *model_table_, programs_->of(program),
+                                                   static_cast<uint32_t>(micro_batch)))
         most = std::max(most.value_or(0), *bytes);
     }
   return most;

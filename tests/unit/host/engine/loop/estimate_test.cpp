@@ -58,24 +58,23 @@ TEST_CASE("an estimate counts forwards, and backwards and activations where ther
 // Each position keeps 40 or 400 bytes; a tenth of that lasts, half is temporary in the forward, twice that in the backward.
 TEST_CASE("the peak of a micro-batch is followed through its calls, with and without recomputation", "[estimate]") {
   Costs model;
-  static const ddh::ActivationPeaksApi peaks = {
-      sizeof(ddh::ActivationPeaksApi), 0,
-      [](ddh_inst*, const ddh_estimate_args* args, ddh::ActivationPeaks* out, ddh_err*) noexcept {
-        const uint64_t kept[] = {4, 40, 400};
-        out->lasting_bytes = kept[args->position] / 10;
-        out->forward_bytes = kept[args->position] / 2;
-        out->backward_bytes = 2 * kept[args->position];
-        return ddh_rc{DDH_OK};
-      }};
-  const auto peak = [&](const ddh::ActivationPeaksApi* of, uint32_t every) {
-    return peak_activation_bytes(PluginCaller("the model"), nullptr, model.table, of,
+  const auto peak = [&](uint32_t every) {
+    return peak_activation_bytes(PluginCaller("the model"), nullptr, model.table,
                                  ProgramOps(model.desc.get(), 0, 1, every), 4);
   };
-  CHECK(peak(nullptr, 0) == 440);
-  CHECK(peak(&peaks, 0) == 440 + 800);
-  CHECK(peak(&peaks, 1) == 4 + 400 + 800);
+  CHECK(peak(0) == 440);
+  model.table.estimate = [](ddh_inst*, const ddh_estimate_args* args, ddh_estimate* out, ddh_err*) noexcept {
+    const uint64_t kept[] = {4, 40, 400};
+    out->activation_bytes = kept[args->position];
+    out->lasting_bytes = kept[args->position] / 10;
+    out->forward_peak_bytes = kept[args->position] / 2;
+    out->backward_peak_bytes = 2 * kept[args->position];
+    return ddh_rc{DDH_OK};
+  };
+  CHECK(peak(0) == 440 + 800);
+  CHECK(peak(1) == 4 + 400 + 800);
   model.table.estimate = nullptr;
-  CHECK_FALSE(peak(&peaks, 0));
+  CHECK_FALSE(peak(0));
 }
 
 TEST_CASE("a recomputed forward does not count as work", "[estimate]") {
