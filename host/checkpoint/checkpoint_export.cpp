@@ -29,7 +29,7 @@ std::vector<Shard> shards_of(const Manifest& manifest, uint64_t most_bytes) {
   std::vector<Shard> out(1);
   uint64_t bytes = 0;
   for (const Manifest::Tensor& tensor : manifest.tensors) {
-    if (tensor.stored.kind == TensorKind::slot) continue;
+    if (tensor.stored.kind != TensorKind::param && tensor.stored.kind != TensorKind::buffer) continue;
     const uint64_t more = exported_bytes(tensor.stored);
     if (bytes > 0 && bytes + more > most_bytes) {
       out.emplace_back();

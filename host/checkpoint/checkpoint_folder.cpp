@@ -7,6 +7,7 @@
 
 #include "base/durable.hpp"
 #include "checkpoint/chunk_reader.hpp"
+#include "checkpoint/codec_file.hpp"
 #include "checkpoint/usable_values.hpp"
 #include "ddh/sdk/plugin.hpp"
 
@@ -134,6 +135,7 @@ VerifiedTensors verify_tensors(const fs::path& folder, const Manifest& manifest)
     if (nonfinite > 0) out.nonfinite.push_back({t.name, nonfinite});
   }
   out.bytes = reader.bytes_read();
+  verify_codec_files(folder, manifest);
   return out;
 }
 

@@ -160,6 +160,11 @@ ImportedCheckpoint import_checkpoint(const fs::path& from, const ConvertedFile& 
   if (!converted.other_step.empty())
     ddh::fail(DDH_UNIMPLEMENTED, what, " has parameters with different numbers of updates, such as '",
               converted.other_step, "', which an import can't set; give its weights as train.init_from");
+  for (const Manifest::Tensor& tensor : manifest.tensors)
+    if (tensor.stored.kind == TensorKind::strategy)
+      ddh::fail(DDH_UNIMPLEMENTED, "'", like.string(), "' holds state of its strategy, '", tensor.stored.name,
+                "', which an import can't set; take a run of another strategy, or give the weights alone as ",
+                "train.init_from");
   set_progress(manifest.progress, converted.step, like.string());
   const int64_t step = manifest.progress.step;
   ImportedCheckpoint out{checkpoint_folder(run_dir, step), {}};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "checkpoint/safetensors.hpp"
 #include "engine/numerics/kernels.hpp"
@@ -16,6 +17,11 @@ StoredTensor tensor_of(TensorKind kind, std::string name, int32_t dtype, const i
 }
 
 }  // namespace
+
+const char* kind_text(TensorKind kind) {
+  constexpr std::array<const char*, 4> kTexts = {"parameter", "optimizer state", "buffer", "state of the strategy"};
+  return kTexts.at(static_cast<size_t>(kind));
+}
 
 std::vector<StoredLayout> layouts_of(const ddh_model_desc& model) {
   std::vector<StoredLayout> out;
@@ -57,7 +63,8 @@ void read_transposed(const ddh::FileTensor& tensor, uint64_t offset, uint64_t nu
   }
 }
 
-CheckpointLayout::CheckpointLayout(const ddh_model_desc& model, const Optimizers& optimizers)
+CheckpointLayout::CheckpointLayout(const ddh_model_desc& model, const Optimizers& optimizers,
+                                   const std::vector<uint8_t>& shown, std::span<const StrategyTensor> strategy)
     : of_other_programs_(layouts_of(model)) {
   for (uint32_t p = 0; p < model.n_params; ++p) {
     const ddh_param_desc& d = *model.params[p];
@@ -65,6 +72,7 @@ CheckpointLayout::CheckpointLayout(const ddh_model_desc& model, const Optimizers
     tensors_.back().export_dtype = d.dtype;
     for (const char* const* tied = d.tied_names; tied != nullptr && *tied != nullptr; ++tied)
       tensors_.back().tied_names.emplace_back(*tied);
+    masters_.push_back(p);
   }
   first_buffer_ = tensors_.size();
   for (uint32_t b = 0; b < model.n_buffers; ++b) {
@@ -76,18 +84,94 @@ CheckpointLayout::CheckpointLayout(const ddh_model_desc& model, const Optimizers
   for (uint32_t s = 0; s < optimizers.slot_count(); ++s) {
     const ddh_slot_desc& slot = optimizers.slot(s);
     slots_.emplace_back(model.n_params, -1);
+    if (optimizers.is_master_slot(s)) {
+      for (uint32_t p = 0; p < shown.size(); ++p)
+        if (shown[p] != 0 && optimizers.slot_used(s, static_cast<int32_t>(p))) slots_.back()[p] = p;
+      continue;
+    }
     for (uint32_t p = 0; p < model.n_params; ++p) {
       if (!optimizers.slot_used(s, static_cast<int32_t>(p))) continue;
       const ddh_param_desc& d = *model.params[p];
       slots_.back()[p] = static_cast<int64_t>(tensors_.size());
-      tensors_.push_back(
-          tensor_of(TensorKind::slot, std::string(slot.name) + "/" + d.name, slot.dtype, d.shape, d.n_dims, d.numel));
+      const std::string name = std::string(slot.name) + "/" + d.name;
+      if (slot.extent == DDH_SLOT_PER_ELEMENT) {
+        tensors_.push_back(tensor_of(TensorKind::slot, name, slot.dtype, d.shape, d.n_dims, d.numel));
+        continue;
+      }
+      const uint64_t numel = optimizers.slot_numel(s, static_cast<int32_t>(p));
+      const auto length = static_cast<int64_t>(numel);
+      tensors_.push_back(tensor_of(TensorKind::slot, name, slot.dtype, &length, 1, numel));
+      if (slot.extent == DDH_SLOT_PER_BLOCK) tensors_.back().grid = 1;
     }
   }
-  files_[0].name = "model.safetensors";
-  files_[1].name = "optimizer.safetensors";
+  for (uint32_t p = 0; p < shown.size(); ++p) {
+    if (shown[p] == 0) continue;
+    const ddh_param_desc& d = *model.params[p];
+    masters_[p] = tensors_.size();
+    tensors_.push_back(tensor_of(TensorKind::slot, master_name(d.name), DDH_F32, d.shape, d.n_dims, d.numel));
+  }
+  const size_t first_of_strategy = tensors_.size();
+  plain_.resize(first_of_strategy, -1);
+  for (const StrategyTensor& given : strategy) add_strategy(model, given);
+  files_ = {{"model.safetensors", "", 0}, {"optimizer.safetensors", "", 0}};
   place(0, 0, first_slot, weights_metadata(meaning_of_ids(model)));
-  place(1, first_slot, tensors_.size(), weights_metadata(""));
+  place(1, first_slot, first_of_strategy, weights_metadata(""));
+  if (first_of_strategy == tensors_.size()) return;
+  files_.push_back({"strategy.safetensors", "", 0});
+  place(2, first_of_strategy, tensors_.size(), weights_metadata(""));
+}
+
+void CheckpointLayout::add_strategy(const ddh_model_desc& model, const StrategyTensor& given) {
+  const auto key = [&](int32_t replica) {
+    return std::tuple(given.kind, given.slot, given.param, given.name, replica);
+  };
+  const int64_t plain = given.kind == DDH_STATE_PARAM  ? static_cast<int64_t>(param(given.param))
+                        : given.kind == DDH_STATE_SLOT ? slot(static_cast<uint32_t>(given.slot), given.param)
+                                                       : -1;
+  const bool is_own = given.kind == DDH_STATE_OWN;
+  if (!is_own && plain < 0) return;  // no later phase needs it
+  StoredTensor tensor;
+  if (is_own) {
+    const auto numel = static_cast<int64_t>(given.numel);
+    const bool of_param = given.param >= 0;
+    const ddh_param_desc* const d = of_param ? model.params[given.param] : nullptr;
+    tensor = tensor_of(TensorKind::strategy, "own/" + given.name + (of_param ? "/" + std::string(d->name) : ""),
+                       given.dtype, of_param ? d->shape : &numel, of_param ? d->n_dims : 1, given.numel);
+  } else {
+    tensor = tensors_[static_cast<size_t>(plain)];
+    tensor.kind = TensorKind::strategy;
+    tensor.tied_names.clear();
+    strategy_[key(0)] = static_cast<size_t>(plain);
+  }
+  if (is_own && given.replicas == 0) {
+    strategy_[key(0)] = tensors_.size();
+    tensors_.push_back(tensor);
+    plain_.push_back(-1);
+  }
+  const std::string name = tensor.name;
+  for (int32_t replica = is_own ? 0 : 1; replica < given.replicas; ++replica) {
+    strategy_[key(replica)] = tensors_.size();
+    tensor.name = std::string(kReplicaPrefix) + std::to_string(replica) + "/" + name;
+    tensors_.push_back(tensor);
+    plain_.push_back(is_own ? -1 : plain);
+  }
+}
+
+int64_t CheckpointLayout::of_entry(const ddh_state_entry& e) const {
+  const bool is_own = e.kind == DDH_STATE_OWN;
+  if (is_own || e.scope == DDH_SCOPE_RANK) {
+    const auto at = strategy_.find({e.kind, e.kind == DDH_STATE_SLOT ? e.slot : 0, e.param, is_own ? e.name : "",
+                                    e.scope == DDH_SCOPE_RANK ? e.replica_index : 0});
+    return at == strategy_.end() ? -1 : static_cast<int64_t>(at->second);
+  }
+  return e.kind == DDH_STATE_PARAM ? static_cast<int64_t>(param(e.param))
+                                   : slot(static_cast<uint32_t>(e.slot), e.param);
+}
+
+uint64_t CheckpointLayout::bytes() const {
+  uint64_t sum = 0;
+  for (const File& file : files_) sum += file.bytes;
+  return sum;
 }
 
 void CheckpointLayout::place(size_t file, size_t begin, size_t end,

@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<const char*, 3> kKinds = {"parameter", "slot", "buffer"};
+constexpr std::array<const char*, 4> kKinds = {"parameter", "slot", "buffer", "strategy"};
 
 constexpr size_t kMostTensors = 1'000'000;
 
@@ -121,6 +121,30 @@ BestState best_of(const Json& json, const Json& value, const Json& step) {
           {value.is_null() ? std::nullopt : std::optional(value.get<double>()), step.get<int64_t>()}};
 }
 
+Json json_of(const OptimizerProgress& o, const std::vector<std::string>& param_names) {
+  Json steps = Json::object();
+  for (size_t p = 0; p < param_names.size(); ++p) steps[param_names[p]] = o.param_steps.at(p);
+  Json schedules = Json::array();
+  for (const std::map<std::string, double>& numbers : o.schedules) schedules.push_back(json_of(numbers));
+  Json out = {{"section", o.section}, {"plugin", o.plugin}, {"version", o.version}};
+  out["schedules"] = std::move(schedules);
+  if (!o.numbers.empty()) out["numbers"] = json_of(o.numbers);
+  out["param_steps"] = std::move(steps);
+  if (o.state_version != 0) out["state_version"] = o.state_version;
+  return out;
+}
+OptimizerProgress optimizer_of(const Json& json, const std::vector<std::string>& param_names) {
+  OptimizerProgress out;
+  out.section = json.at("section");
+  out.plugin = json.at("plugin");
+  out.version = json.at("version");
+  for (const Json& numbers : json.at("schedules")) out.schedules.push_back(numbers_of(numbers));
+  if (json.contains("numbers")) out.numbers = numbers_of(json["numbers"]);
+  for (const std::string& name : param_names) out.param_steps.push_back(json.at("param_steps").at(name));
+  out.state_version = json.value("state_version", 0U);
+  return out;
+}
+
 Json json_of(const TrainProgress& progress, const std::vector<std::string>& param_names) {
   const LossScaleState& scale = progress.loss_scale;
   const BestState& patience = progress.patience.best;
@@ -154,17 +178,8 @@ Json json_of(const TrainProgress& progress, const std::vector<std::string>& para
                                {"samples", p.samples},
                                {"epoch", p.epoch_samples == 0 ? 0 : p.samples / p.epoch_samples},
                                {"epoch_samples", p.epoch_samples}});
-  for (const OptimizerProgress& o : progress.optimizers) {
-    Json steps = Json::object();
-    for (size_t p = 0; p < param_names.size(); ++p) steps[param_names[p]] = o.param_steps.at(p);
-    Json schedules = Json::array();
-    for (const std::map<std::string, double>& numbers : o.schedules) schedules.push_back(json_of(numbers));
-    out["optimizers"].push_back({{"section", o.section},
-                                 {"plugin", o.plugin},
-                                 {"version", o.version},
-                                 {"schedules", std::move(schedules)},
-                                 {"param_steps", std::move(steps)}});
-  }
+  for (const OptimizerProgress& o : progress.optimizers) out["optimizers"].push_back(json_of(o, param_names));
+  for (const OptimizerProgress& o : progress.followers) out["followers"].push_back(json_of(o, param_names));
   return out;
 }
 
@@ -188,12 +203,8 @@ TrainProgress progress_of(const Json& json, const std::vector<std::string>& para
   out.loss_scale = {scale.at("scale"), scale.at("hysteresis_left"), scale.at("steps"), scale.at("last_overflow")};
   for (const Json& p : json.at("programs"))
     out.programs.push_back({p.at("name"), p.at("samples"), p.at("epoch_samples")});
-  for (const Json& o : json.at("optimizers")) {
-    OptimizerProgress optimizer{o.at("section"), o.at("plugin"), o.at("version"), {}, {}};
-    for (const Json& numbers : o.at("schedules")) optimizer.schedules.push_back(numbers_of(numbers));
-    for (const std::string& name : param_names) optimizer.param_steps.push_back(o.at("param_steps").at(name));
-    out.optimizers.push_back(std::move(optimizer));
-  }
+  for (const Json& o : json.at("optimizers")) out.optimizers.push_back(optimizer_of(o, param_names));
+  for (const Json& o : json.value("followers", Json::array())) out.followers.push_back(optimizer_of(o, param_names));
   return out;
 }
 
@@ -204,7 +215,8 @@ Manifest manifest_of(const Json& json) {
   m.program_version = json.at("program_version");
   m.config = json.at("config").dump();
   for (const auto& [name, value] : json.at("host").items()) m.host.emplace_back(name, value);
-  for (const Json& p : json.at("plugins")) m.plugins.push_back({p.at("kind"), p.at("id"), p.at("version")});
+  for (const Json& p : json.at("plugins"))
+    m.plugins.push_back({p.at("kind"), p.at("id"), p.at("version"), p.value("state_version", 0U)});
   for (const Json& f : json.at("files"))
     m.files.push_back({file_name(f.at("name")), f.at("bytes"), f.at("header_bytes"), number_of(f.at("header_xxh3"))});
   for (const Json& t : json.at("tensors")) {
@@ -236,8 +248,10 @@ std::string manifest_text(const Manifest& m) {
               {"program_version", m.program_version}, {"seed", m.seed},
               {"world_size", m.world_size},           {"progress", json_of(m.progress, m.param_names)}};
   out["plugins"] = Json::array();
-  for (const UsedPlugin& p : m.plugins)
+  for (const UsedPlugin& p : m.plugins) {
     out["plugins"].push_back({{"kind", p.kind}, {"id", p.id}, {"version", p.version}});
+    if (p.state_version != 0) out["plugins"].back()["state_version"] = p.state_version;
+  }
   out["host"] = Json::object();
   for (const auto& [name, value] : m.host) out["host"][name] = value;
   for (const StoredLayout& layout : m.layouts)

@@ -14,9 +14,10 @@ namespace ddhost {
 
 inline constexpr int64_t kCheckpointVersion = 1;
 
-// A plugin of the run, for readers: it is not compared.
+// A plugin of the run, for readers. The state version of a strategy is compared.
 struct UsedPlugin {
   std::string kind, id, version;
+  uint32_t state_version = 0;
 };
 
 struct Manifest {

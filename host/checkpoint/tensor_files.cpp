@@ -98,10 +98,12 @@ void TensorFiles::add_converted(const std::string& path) {
     if (name.starts_with(kWeightPrefix)) tensors_.emplace(name.substr(kWeightPrefix.size()), &tensor);
 }
 
-// All tensors but the optimizers' slots, after a check of every byte.
+// Parameters and buffers, after a check of every byte.
 void TensorFiles::add_checkpoint(const std::string& path) {
   Manifest manifest = open_checkpoint(path);
-  std::erase_if(manifest.tensors, [](const Manifest::Tensor& t) { return t.stored.kind == TensorKind::slot; });
+  std::erase_if(manifest.tensors, [](const Manifest::Tensor& t) {
+    return t.stored.kind != TensorKind::param && t.stored.kind != TensorKind::buffer;
+  });
   verify_tensors(path, manifest);
   std::set<size_t> files;
   for (const Manifest::Tensor& tensor : manifest.tensors) files.insert(tensor.stored.file);

@@ -43,12 +43,14 @@ struct ProgramProgress {
   uint64_t epoch_samples = 0;  // of one epoch
 };
 
-// An optimizer instance, by its section.
+// An instance of an optimizer or a follower, by its section.
 struct OptimizerProgress {
   std::string section, plugin, version;
   // The numbers of its learning-rate schedules: the run's own, then those of phases (engine/settings/phase_rates.hpp).
   std::vector<std::map<std::string, double>> schedules;
-  std::vector<int64_t> param_steps;  // updates of each parameter, in the order of the model
+  std::map<std::string, double> numbers;  // its own
+  std::vector<int64_t> param_steps;       // updates of each parameter, in the order of the model
+  uint32_t state_version = 0;             // ddh_desc.state_version of the plugin
 };
 
 struct TrainProgress {
@@ -65,6 +67,7 @@ struct TrainProgress {
   BestState best;                             // of checkpoint.best
   std::vector<ProgramProgress> programs;      // in the order of the model
   std::vector<OptimizerProgress> optimizers;  // in the order of train.optimizers
+  std::vector<OptimizerProgress> followers;   // in the order of train.followers
 };
 
 }  // namespace ddhost

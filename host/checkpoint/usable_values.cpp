@@ -63,7 +63,8 @@ std::optional<uint64_t> first_refused(int32_t dtype, const char* values, uint64_
 
 std::optional<uint64_t> first_unusable(const StoredTensor& tensor, const char* values, uint64_t bytes) {
   if (tensor.holds_any_value) return std::nullopt;
-  return first_refused(tensor.dtype, values, bytes, tensor.kind == TensorKind::slot);
+  const bool takes_infinity = tensor.kind == TensorKind::slot || tensor.kind == TensorKind::strategy;
+  return first_refused(tensor.dtype, values, bytes, takes_infinity);
 }
 
 std::optional<uint64_t> first_unusable(const ddh_buffer_desc& buffer, const void* values) {
@@ -89,9 +90,9 @@ uint64_t count_nonfinite(int32_t dtype, const char* values, uint64_t bytes) {
 }
 
 std::string unusable_text(const StoredTensor& tensor, uint64_t element) {
-  const bool is_slot = tensor.kind == TensorKind::slot;
-  const char* const kind = is_slot ? "optimizer state" : tensor.kind == TensorKind::buffer ? "buffer" : "parameter";
-  return ddh::str(kind, " '", tensor.name, is_slot ? "' is NaN" : "' is not finite", " from element ", element, " on");
+  const bool is_slot = tensor.kind == TensorKind::slot || tensor.kind == TensorKind::strategy;
+  return ddh::str(kind_text(tensor.kind), " '", tensor.name, is_slot ? "' is NaN" : "' is not finite", " from element ",
+                  element, " on");
 }
 
 }  // namespace ddhost

@@ -80,8 +80,12 @@ void show_progress(const TrainProgress& progress, std::ostream& out) {
     out << "program         " << p.name << ": " << p.samples << " samples, epoch "
         << (p.epoch_samples == 0 ? 0 : p.samples / p.epoch_samples) << '\n';
   out << "loss scale      " << progress.loss_scale.scale << '\n';
-  for (const OptimizerProgress& o : progress.optimizers) {
+  std::vector<OptimizerProgress> instances = progress.optimizers;
+  instances.insert(instances.end(), progress.followers.begin(), progress.followers.end());
+  for (const OptimizerProgress& o : instances) {
     out << "optimizer       " << o.section << ": " << o.plugin << ' ' << o.version;
+    if (o.state_version != 0) out << ", state version " << o.state_version;
+    for (const auto& [name, value] : o.numbers) out << ", " << name << ' ' << value;
     for (const auto& schedule : o.schedules)
       for (const auto& [name, value] : schedule) out << ", " << name << ' ' << value;
     out << '\n';

@@ -50,8 +50,8 @@ Words words_of(const Registry& registry, const CompletionArgs& args) {
     out.values["explain"].insert(plugin.id);
   }
   out.values["explain"].insert(out.keys.begin(), out.keys.end());
-  out.values["list"] = {"strategies", "models",    "optimizers", "transports",
-                        "devices",    "schedules", "monitors",   "formats"};
+  out.values["list"] = {"strategies", "models",   "optimizers", "transports", "devices",
+                        "schedules",  "monitors", "formats",    "codecs"};
   out.values["ckpt"] = {"ls", "show", "verify", "diff", "prune", "import"};
   out.values["completion"] = {"bash", "zsh", "fish"};
   for (const CommandWords& command : out.commands) out.values["help"].insert(command.name);

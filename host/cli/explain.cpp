@@ -162,7 +162,8 @@ std::vector<std::filesystem::path> files_for(const Registry& registry, const std
   const size_t dot = word.find('.');
   if (dot != std::string::npos) return registry.files_of(kind_named(word.substr(0, dot)));
   std::vector<std::filesystem::path> files;
-  for (const char* kind : {"strategy", "model", "optimizer", "comm", "device", "schedule", "monitor", "format"})
+  for (const char* kind :
+       {"strategy", "model", "optimizer", "comm", "device", "schedule", "monitor", "format", "codec"})
     for (std::filesystem::path& file : registry.files_of(kind_named(kind), word)) files.push_back(std::move(file));
   return files;
 }

@@ -53,6 +53,13 @@ bool print_interfaces(std::ostream& out, const char* name, const std::vector<std
   return all;
 }
 
+// "update programs, org.example.mesh/1"
+std::string with_ids(std::string features, const std::vector<std::string>& ids) {
+  if (features == "none" && !ids.empty()) features.clear();
+  for (const std::string& id : ids) features += (features.empty() ? "" : ", ") + id;
+  return features;
+}
+
 // A text below a row, in lines that fit.
 void print_wrapped(std::ostream& out, const std::string& text) {
   constexpr size_t kIndent = 8;
@@ -142,8 +149,11 @@ bool print_plugin(std::ostream& out, const PluginFacts& plugin, InterfaceLookup 
   const bool served = print_interfaces(out, "needs", plugin.needs, lookup, " (NOT OFFERED by this host)");
   print_interfaces(out, "wants", plugin.wants, lookup, " (not offered by this host)");
   print_labelled(out, "caps", caps_text(plugin.kind, plugin.caps));
-  print_labelled(out, "uses", features_text(plugin.uses));
-  print_labelled(out, "understands", features_text(plugin.understands));
+  print_labelled(out, "uses", with_ids(features_text(plugin.uses), plugin.uses_ids));
+  print_labelled(out, "understands", with_ids(features_text(plugin.understands), plugin.understands_ids));
+  for (const auto& [name, text] :
+       {std::pair("vendor", plugin.vendor), std::pair("url", plugin.url), std::pair("license", plugin.license)})
+    if (!text.empty()) print_labelled(out, name, text);
   const bool readable = print_options(out, plugin);
   if (!served) out << "  this host can't run it: update ddhost\n";
   return served && readable;

@@ -11,6 +11,7 @@
 
 #include "base/text.hpp"
 #include "cli/commands.hpp"
+#include "cli/words/known_options.hpp"
 #include "config/host_schema.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "plugin/capabilities.hpp"
@@ -120,11 +121,12 @@ void print_plugin(std::ostream& out, const PluginFacts& plugin) {
   out << "\n## Section " << code(kind) << ", plugin " << code(plugin.id) << '\n';
   print_paragraph(out, "", "", sentence(escaped(plain_text(plugin.summary))));
   out << '\n';
-  print_options(out, plugin.kind == DDH_KIND_MONITOR ? kind + "." + plugin.id : kind, schema);
+  print_options(out, section_of(plugin), schema);
 }
 
 void print_sections(std::ostream& out) {
   for (const Section& section : host_sections()) {
+    if (section.schema.options.empty()) continue;  // of plugins alone
     out << "\n## Section " << code(section.name) << '\n';
     print_options(out, section.name, section.schema);
   }

@@ -211,4 +211,22 @@ Json Config::given() const {
 Json Config::effective() const { return nested(true); }
 Json Config::sources() const { return nested(false); }
 
+std::unique_ptr<RunConfig> Config::with_section(const std::string& section, const char* schema,
+                                                const std::string& owner, const std::string& options) const {
+  auto out = std::make_unique<Config>(*this);
+  const Json given = Json::parse(options.empty() ? "{}" : options, nullptr, /*allow_exceptions=*/false);
+  if (!given.is_object())
+    ddh::fail(DDH_INVALID_ARGUMENT, "the options of section '", section, "' are no JSON object: ", options);
+  const Schema known = parse_schema(schema, owner);
+  for (const auto& [name, value] : given.items())
+    if (known.find(name) == nullptr) ddh::fail(DDH_INVALID_ARGUMENT, owner, " has no option '", name, "'");
+  for (const Option& option : known.options) {
+    const std::string key = section + "." + option.name;
+    const auto wish = given.find(option.name);
+    out->set(key, wish == given.end() ? option.preset : checked_value(option, *wish, key, "by the strategy"),
+             "derived");
+  }
+  return out;
+}
+
 }  // namespace ddhost

@@ -44,6 +44,9 @@ class Config final : public RunConfig {
   [[nodiscard]] std::string file_text() const override { return effective().dump(2); }
   [[nodiscard]] std::string in_words_of_user(std::string sentence) const override;
   void set_measured(const std::string& key, const std::string& value) override { set(key, value, "measured"); }
+  [[nodiscard]] std::unique_ptr<RunConfig> with_section(const std::string& section, const char* schema,
+                                                        const std::string& owner,
+                                                        const std::string& options) const override;
   [[nodiscard]] std::unique_ptr<RunConfig> clone() const override { return std::make_unique<Config>(*this); }
 
   [[nodiscard]] const Value* find(std::string_view key) const;

@@ -94,6 +94,8 @@ constexpr const char* kTrain = R"json({"properties": {
     "description": "training programs, which alternate step by step; empty means all, in the model's order"},
   "optimizers": {"type": "array", "items": {"type": "string"}, "default": ["optimizer"], "minItems": 1, "maxItems": 64,
     "description": "sections: optimizer, optimizer_<name>; each program of the model gives an index in this list"},
+  "followers": {"type": "array", "items": {"type": "string"}, "default": [], "maxItems": 64,
+    "description": "optimizers that follow the others, such as averages of the weights: names, paths or path:id"},
   "grad_accum_steps": {"type": "integer", "default": 1, "minimum": 1, "maximum": 1048576,
     "description": "micro-batches per step and rank"},
   "clip_norm": {"type": "number", "default": 1.0, "minimum": 0,
@@ -123,6 +125,8 @@ constexpr const char* kTrain = R"json({"properties": {
     "description": "epochs of the first training program from one evaluation to the next, instead of train.eval_every"},
   "eval_batches": {"type": "integer", "default": 20, "minimum": 0, "x-spellings": {"all": 0},
     "description": "most micro-batches of an evaluation, divided among the ranks; all (0) means every sample once"},
+  "eval_weights": {"type": "string", "default": "auto",
+    "description": "weights of evaluations and files: trained, an optimizer's or a follower's; auto: the one that shows any"},
   "patience": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "evaluations",
     "description": "end the run after this number of evaluations without an improvement; 0 means never"},
   "patience_metric": {"type": "string", "default": "loss",
@@ -240,7 +244,7 @@ constexpr const char* kLaunch = R"json({"properties": {
     "description": "after SIGTERM, end ranks that begin and end no call for this time, or the longest call's; 0: never"}
 }})json";
 
-const std::array<SectionText, 13> kSections = {{
+const std::array<SectionText, 15> kSections = {{
     {"run", kRun},
     {"launch", kLaunch},
     {"data", kData},
@@ -252,7 +256,11 @@ const std::array<SectionText, 13> kSections = {{
       "plugin": {"type": "string", "default": "", "description": "the strategy: name, path or path:id"}}})json"},
     {"optimizer", R"json({"properties": {
       "plugin": {"type": "string", "default": "", "description": "the optimizer: name, path or path:id"}}})json"},
+    {"follower", R"json({"properties": {}})json"},
     {"schedule", kSchedule},
+    {"codec", R"json({"properties": {
+      "plugin": {"type": "string", "default": "none",
+        "description": "codec that compresses gradients between ranks: none, or name, path or path:id"}}})json"},
     {"comm", kComm},
     {"device", R"json({"properties": {
       "plugin": {"type": "string", "default": "auto",
@@ -262,8 +270,8 @@ const std::array<SectionText, 13> kSections = {{
     {"checkpoint", kCheckpoint},
 }};
 
-constexpr std::array<std::string_view, 7> kPluginSections = {"model",  "strategy", "optimizer", "comm",
-                                                             "device", "schedule", "monitor"};
+constexpr std::array<std::string_view, 9> kPluginSections = {"model",  "strategy", "optimizer", "follower", "comm",
+                                                             "device", "schedule", "monitor",   "codec"};
 
 // Of configs/defaults.json; nullptr: it gives none.
 const Json* default_of(const std::string& section, const std::string& option) {

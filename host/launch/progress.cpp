@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <thread>
 
 #include "ddh/sdk/plugin.hpp"
 
@@ -46,6 +47,8 @@ class Text {
 // The first page.
 struct Progress::World {
   std::atomic<uint32_t> stop{0};
+  std::atomic<uint32_t> names_stop{0};
+  std::atomic<int64_t> last_step{-1};  // -1: not named yet
   std::atomic<uint32_t> failures{0};
   std::atomic<int64_t> saves{0};
   std::atomic<uint32_t> shortage_kind{0};  // not 0: the bytes are complete
@@ -70,6 +73,7 @@ struct alignas(kPage) Progress::Rank {
   static constexpr size_t kNameBytes = 96;
 
   std::atomic<int64_t> step{0};
+  std::atomic<int64_t> may_begin{0};  // a step, of a rank that asks for the last one
   std::atomic<uint32_t> begun{0};
   std::atomic<int32_t> process{0};
   std::atomic<uint32_t> complete{0}, done{0};
@@ -255,6 +259,24 @@ std::string Progress::call_text(int rank, const CallFrame& frame) const {
 
 void Progress::request_stop() { world().stop.store(1, std::memory_order_relaxed); }
 bool Progress::stop_requested() const { return world().stop.load(std::memory_order_relaxed) != 0; }
+
+// A rank writes the step that it may begin, and then looks whether the launcher names the last one. The launcher says that it
+// does, and then reads those steps. Of a rank and the launcher at least one sees the other's value (sequential consistency), so
+// no rank begins a step after the one that is named.
+void Progress::name_last_step() {
+  world().names_stop.store(1);
+  int64_t last = 0;
+  for (int rank = 0; rank < world_size_; ++rank) last = std::max(last, at(rank).may_begin.load());
+  world().last_step.store(last);
+}
+int64_t Progress::last_step_before(int rank, int64_t next) {
+  at(rank).may_begin.store(next);
+  if (world().names_stop.load() == 0) return RankRecord::kNoStop;
+  int64_t last = world().last_step.load();
+  for (; last < 0; last = world().last_step.load()) std::this_thread::yield();  // for some loads and a store
+  return last;
+}
+
 void Progress::request_save() { world().saves.fetch_add(1, std::memory_order_relaxed); }
 int64_t Progress::saves_requested() const { return world().saves.load(std::memory_order_relaxed); }
 

@@ -77,6 +77,10 @@ class Progress {
   // Asks all ranks to finish the current step and end. A rank reads it once per step and agrees with the others.
   void request_stop();
   [[nodiscard]] bool stop_requested() const;
+  // Names the step after which the ranks end that do not agree in every step (RankRecord::last_step_before). Only where these
+  // pages are those of all ranks. Called once, after request_stop.
+  void name_last_step();
+  [[nodiscard]] int64_t last_step_before(int rank, int64_t next);
   // Asks for a checkpoint after the current step; each call counts.
   void request_save();
   [[nodiscard]] int64_t saves_requested() const;
@@ -103,6 +107,7 @@ class ProgressOfRank final : public RankRecord {
   void set_begun() override { progress_.set_begun(rank_); }
   void set_done() override { progress_.set_done(rank_); }
   [[nodiscard]] bool stop_requested() const override { return progress_.stop_requested(); }
+  [[nodiscard]] int64_t last_step_before(int64_t next) override { return progress_.last_step_before(rank_, next); }
   [[nodiscard]] int64_t saves_requested() const override { return progress_.saves_requested(); }
   [[nodiscard]] CallLane& lane(RankThread thread) override { return progress_.lane(rank_, thread); }
   uint8_t add_plugin(std::string_view name) override { return progress_.add_plugin(rank_, name); }

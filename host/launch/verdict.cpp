@@ -144,6 +144,7 @@ void note_stop(RunEnd& end, StopSignal signal, Progress& progress, const LaunchA
   for (int rank = ranks.first; rank < ranks.end(); ++rank) end.has_begun |= progress.has_begun(rank);
   end.was_done = are_all(progress, ranks, &Progress::is_done);
   progress.request_stop();
+  if (args.cluster == nullptr) progress.name_last_step();           // else ranks agree with those of other hosts
   if (args.cluster != nullptr && !args.cluster->is_head()) return;  // the head says it
   const std::string come = ddh::str("signal ", signal.number, " (", ::strsignal(signal.number), ") has come");
   if (end.was_done)

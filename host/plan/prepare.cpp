@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
@@ -15,6 +17,7 @@
 #include "config/compat.hpp"
 #include "config/run_length.hpp"
 #include "config/words.hpp"
+#include "ddh/kind/codec.h"
 #include "ddh/kind/comm.h"
 #include "ddh/kind/device.h"
 #include "ddh/kind/optimizer.h"
@@ -44,6 +47,7 @@ std::vector<Role> roles_of(PreparedRun& plan) {
     roles.push_back({DDH_KIND_OPTIMIZER, optimizer.section, &optimizer.plugin});
   roles.push_back(role(DDH_KIND_COMM, plan.comm));
   if (plan.has_host_comm()) roles.push_back({DDH_KIND_COMM, kHostCommSection, &plan.host_comm, "comm.host"});
+  if (plan.wants_codec) roles.push_back(role(DDH_KIND_CODEC, plan.codec));
   roles.push_back(role(DDH_KIND_DEVICE, plan.device));
   roles.push_back({DDH_KIND_SCHEDULE, "schedule", &plan.schedule, "schedule.type"});
   for (RunPlan::PhaseSchedule& schedule : plan.phase_schedules)
@@ -91,6 +95,14 @@ Plugin find_device(const Source& source, const Role& role, const DeviceChoice& c
   }
 }
 
+std::vector<const Plugin*> plugins_of(PreparedRun& plan) {
+  std::vector<const Plugin*> all;
+  for (const Role& role : roles_of(plan)) all.push_back(role.plugin);
+  for (const RunPlan::Optimizer& follower : plan.followers) all.push_back(&follower.plugin);
+  for (const Plugin& monitor : plan.monitors) all.push_back(&monitor);
+  return all;
+}
+
 void note_replaced(PreparedRun& plan, const std::string& sentence) {
   if (!sentence.empty()) plan.replaced.push_back(sentence);
 }
@@ -130,6 +142,28 @@ std::vector<std::string> find_monitors(const Source& source, PreparedRun& plan, 
   return full_names;
 }
 
+// The plugins of train.followers, their options, and their full paths for the effective configuration.
+std::vector<std::string> find_followers(const Source& source, PreparedRun& plan, std::vector<Section>& sections) {
+  const Wish* wish = source.user.find("train.followers");
+  std::vector<std::string> full_names;
+  for (const auto& choice : source.choices.get<std::vector<std::string>>("train.followers")) {
+    const LoadGuard guard(source.record, "loading follower '" + choice + "'");
+    const Plugin plugin =
+        source.registry.find(DDH_KIND_OPTIMIZER, choice, wish == nullptr ? fs::current_path() : wish->base);
+    const std::string id = plugin.id(), section = std::string(kFollower) + id;
+    if (!plugin.has_cap(DDH_CAP_FOLLOWS))
+      ddh::fail(DDH_FAILED_PRECONDITION, "train.followers names optimizer '", id,
+                "', which does not follow another one (it lacks DDH_CAP_FOLLOWS); name it in --optimizer");
+    if (std::any_of(plan.followers.begin(), plan.followers.end(),
+                    [&](const RunPlan::Optimizer& other) { return other.section == section; }))
+      ddh::fail(DDH_ALREADY_EXISTS, "train.followers names '", id, "' twice; leave one of them out");
+    add_plugin_options(sections, "follower", plugin.desc->config_schema, "follower '" + id + "'", id + ".");
+    full_names.push_back(parse_choice(choice).is_path ? plugin.file.string() + ":" + id : choice);
+    plan.followers.push_back({section, plugin});
+  }
+  return full_names;
+}
+
 // Makes the path absolute, so the effective configuration means the same plugin from any folder.
 void name_plugin_by_full_path(Config& config, const Role& role) {
   const Plugin& plugin = *role.plugin;
@@ -138,12 +172,22 @@ void name_plugin_by_full_path(Config& config, const Role& role) {
     config.set(role.key, plugin.file.string() + ":" + plugin.id(), given.source);
 }
 
+// Optimizers and followers.
+std::vector<RunPlan::Optimizer> updaters_of(const PreparedRun& plan) {
+  std::vector<RunPlan::Optimizer> all = plan.optimizers;
+  all.insert(all.end(), plan.followers.begin(), plan.followers.end());
+  return all;
+}
+
 void check_threads(PreparedRun& plan) {
   if (!plan.ranks_are_threads || plan.world_size == 1) return;
-  for (const Role& role : roles_of(plan)) {
-    const Plugin& plugin = *role.plugin;
+  std::vector<const Plugin*> all;
+  for (const Role& role : roles_of(plan)) all.push_back(role.plugin);
+  for (const RunPlan::Optimizer& follower : plan.followers) all.push_back(&follower.plugin);
+  for (const Plugin* one : all) {
+    const Plugin& plugin = *one;
     if (plugin.has_cap(DDH_CAP_IN_PROCESS)) continue;
-    ddh::fail(DDH_FAILED_PRECONDITION, kind_name(role.kind), " '", plugin.id(),
+    ddh::fail(DDH_FAILED_PRECONDITION, kind_name(plugin.desc->kind), " '", plugin.id(),
               "' can't run several ranks in one process, which comm '", plan.comm.id(),
               "' requires; choose another --comm or --nproc 1");
   }
@@ -195,12 +239,35 @@ void check_device(const PreparedRun& plan) {
               "' is not one of these; choose another --device, or another --model",
               plan.device_reason.empty() ? "" : " (device.plugin=auto chose the device: " + plan.device_reason + ")");
   if (plan.device.has_cap(DDH_CAP_HOST_REACHABLE)) return;
-  for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
+  for (const RunPlan::Optimizer& optimizer : updaters_of(plan)) {
     if (optimizer.plugin.has_cap(DDH_CAP_KERNELS)) continue;
     ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),
               "' has no kernels for devices and computes on the host, which can't reach the memory of device '",
               plan.device.id(), "'; choose another --optimizer or another --device");
   }
+}
+
+// Codecs read and write gradients in host memory, and their messages are sums in fp32. The error of earlier steps that a codec
+// may keep has the loss scale of its step.
+void check_codec(const PreparedRun& plan) {
+  if (!plan.has_codec()) return;
+  const std::string who = "codec '" + plan.codec.id() + "' ", cure = "; leave out --codec";
+  const char* const* want = plan.strategy.desc->wants;
+  while (want != nullptr && *want != nullptr && std::strcmp(*want, DDH_CODECS_IFACE) != 0) ++want;
+  if (want == nullptr || *want == nullptr)
+    ddh::fail(DDH_FAILED_PRECONDITION, who, "can't be used with strategy '", plan.strategy.id(),
+              "', which applies no codec ('", DDH_CODECS_IFACE, "' is not in its `wants`)", cure,
+              ", or choose another --strategy");
+  if (!plan.device.has_cap(DDH_CAP_HOST_MEMORY))
+    ddh::fail(DDH_FAILED_PRECONDITION, who, "computes in host memory, and device '", plan.device.id(),
+              "' has memory of its own", cure, ", or choose another --device");
+  if (plan.config.text("precision.reduce_dtype") == "bf16")
+    ddh::fail(DDH_INVALID_ARGUMENT, who, "sums messages in fp32, and precision.reduce_dtype=bf16 rounds gradients",
+              cure, ", or set precision.reduce_dtype=fp32");
+  if (plan.config.text("precision.compute") == "fp16")
+    ddh::fail(DDH_INVALID_ARGUMENT, who,
+              "keeps what it left out of earlier gradients, and precision.compute=fp16 changes ",
+              "their scale from step to step", cure, ", or set precision.compute to bf16 or fp32");
 }
 
 // Clipping is by norm or by value. With clip_value the default of clip_norm becomes 0, so a dry run prints a valid
@@ -240,6 +307,7 @@ Config find_plugins(UserConfig& user, Registry& registry, const DeviceChoice& de
   Config choices(user, of_host, /*plugin_sections=*/false);
   if (!device.reason.empty()) choices.set("device.plugin", device.plugin, "derived");
   plan.device_reason = device.reason;
+  plan.wants_codec = choices.text("codec.plugin") != "none";
   const bool chooses_between = plan.n_hosts > 1 && choices.find("comm.plugin")->source == "default";
   if (chooses_between) choices.set("comm.plugin", choices.text("comm.between"), "derived");
   const Source source{user, choices, registry, record};
@@ -268,8 +336,10 @@ Config find_plugins(UserConfig& user, Registry& registry, const DeviceChoice& de
     add_host_comm(source, plan, sections);
   else
     note_replaced(plan, replace_host_comm_options(user, of_host, plan.comm));
+  const std::vector<std::string> followers = find_followers(source, plan, sections);
   const std::vector<std::string> monitors = find_monitors(source, plan, sections);
   Config config(user, sections);
+  config.set("train.followers", followers, config.find("train.followers")->source);
   config.set("monitor.plugins", monitors, config.find("monitor.plugins")->source);
   if (!device.reason.empty()) config.set("device.plugin", device.plugin, "derived");
   if (chooses_between) config.set("comm.plugin", choices.text("comm.plugin"), "derived");
@@ -279,6 +349,9 @@ Config find_plugins(UserConfig& user, Registry& registry, const DeviceChoice& de
 // Completes the configuration, and refuses plugins that do not fit together.
 void settle(PreparedRun& plan) {
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
+    if (optimizer.plugin.has_cap(DDH_CAP_FOLLOWS))
+      ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),
+                "' only follows another one; name it in train.followers, and another --optimizer");
     if (plan.config.find(optimizer.section + ".lr") != nullptr) continue;
     ddh::fail(DDH_FAILED_PRECONDITION, "optimizer '", optimizer.plugin.id(),
               "' has no option 'lr', from which the host computes the learning rate of a step; fix the plugin");
@@ -295,8 +368,12 @@ void settle(PreparedRun& plan) {
   check_hosts(plan);
   check_threads(plan);
   check_device(plan);
+  check_codec(plan);
+  for (const Plugin* plugin : plugins_of(plan))
+    for (const Plugin* other : {&plan.strategy, &plan.comm})
+      if (plugin->desc != other->desc) check_feature_ids(*plugin, *other);
   check_features(plan.model, plan.strategy);
-  for (const RunPlan::Optimizer& optimizer : plan.optimizers) check_features(optimizer.plugin, plan.strategy);
+  for (const RunPlan::Optimizer& optimizer : updaters_of(plan)) check_features(optimizer.plugin, plan.strategy);
   if (plan.work != Work::kTrain) settle_use(plan);
 }
 
@@ -304,13 +381,6 @@ void settle(PreparedRun& plan) {
 fs::path base_of_device(const UserConfig& user) {
   Plugin none;
   return base_of(user, {DDH_KIND_DEVICE, "device", &none});
-}
-
-std::vector<const Plugin*> plugins_of(PreparedRun& plan) {
-  std::vector<const Plugin*> all;
-  for (const Role& role : roles_of(plan)) all.push_back(role.plugin);
-  for (const Plugin& monitor : plan.monitors) all.push_back(&monitor);
-  return all;
 }
 
 // The threads that the libraries of the run's plugins use, or the share of the cores.
@@ -389,6 +459,10 @@ RunPlace choose_place(const UserConfig& user, const Registry& registry, const Cl
 PreparedRun prepare_run(UserConfig user, Registry& registry, const RunPlace& place, Work work, LoaderRecord* record) {
   PreparedRun plan;
   plan.work = work;
+  plan.find_optimizer = [&registry, mutex = std::make_shared<std::mutex>()](const std::string& id) {
+    const std::lock_guard lock(*mutex);
+    return registry.find(DDH_KIND_OPTIMIZER, id, fs::current_path());
+  };
   plan.world_size = place.world_size;
   plan.has_other_launchers = place.has_other_launchers;
   plan.n_hosts = place.n_hosts;

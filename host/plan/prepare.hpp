@@ -34,6 +34,7 @@ struct FolderBefore {
 struct PreparedRun : RunPlan {
   Config config;  // with all defaults and plugin options
   int world_size = 1;
+  bool wants_codec = false;
   bool ranks_are_threads = false;    // else one process each
   bool has_other_launchers = false;  // they start further ranks of this run, on this host or on others
   int n_hosts = 1;

@@ -32,11 +32,12 @@ constexpr const char* kInstructionSet = "host.instruction_set";
 constexpr const char* kSampleOrder = "host.sample_order";
 constexpr std::string_view kMicroBatchOf = "data.micro_batch_of.";  // data.micro_batch of single programs
 // If one of these changed, the tensors or numbers of a checkpoint would have another meaning.
-constexpr std::array<std::string_view, 4> kFixedOptions = {"model.plugin", "train.optimizers", "train.programs",
-                                                           "train.phases"};
+constexpr std::array<std::string_view, 5> kFixedOptions = {"model.plugin", "train.optimizers", "train.followers",
+                                                           "train.programs", "train.phases"};
 
+// A codec's state does not belong to the tensors, so another codec, or none, may go on.
 bool is_plugin_choice(std::string_view key) {
-  return key.ends_with(".plugin") || (key.starts_with("schedule") && key.ends_with(".type"));
+  return (key.ends_with(".plugin") && key != "codec.plugin") || (key.starts_with("schedule") && key.ends_with(".type"));
 }
 
 bool is_free(std::string_view key) {
@@ -72,6 +73,11 @@ Json comparable(const std::string& key, const Json& value) {
     for (Json& phase : phases)
       if (phase.is_object()) phase.erase("micro_batch");
     return phases;
+  }
+  if (key == "train.followers" && value.is_array()) {
+    Json ids = Json::array();
+    for (const Json& choice : value) ids.push_back(comparable("follower.plugin", choice));
+    return ids;
   }
   if (!is_plugin_choice(key) || !value.is_string()) return value;
   const auto text = value.get<std::string>();
@@ -411,8 +417,10 @@ std::vector<Fingerprint> fingerprints_of(const PreparedRun& run) {
   return {{"strategy", hash_of(run.strategy)},
           {"model", hash_of(run.model)},
           {"optimizer", hash_of(run.optimizers)},
+          {"follower", hash_of(run.followers)},
           {"comm plugin", hash_of(run.comm)},
           {"comm.host plugin", hash_of(run.host_comm)},
+          {"codec", hash_of(run.codec)},
           {"device plugin", hash_of(run.device)},
           {"schedule", hash_of(run.schedule)},
           {"ABI", ddh::fnv1a(ddh::str(DDH_ABI_MAJOR, '.', DDH_ABI_MINOR, ' ', DDH_HEADER_CHECKSUM))},

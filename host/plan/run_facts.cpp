@@ -40,18 +40,24 @@ Json machine(const PreparedRun& run) {
 Json plugins(const PreparedRun& run) {
   Json out = Json::array();
   const auto add = [&](const Plugin& plugin) {
-    out.push_back({{"kind", kind_name(plugin.desc->kind)},
+    const ddh_desc& desc = *plugin.desc;
+    out.push_back({{"kind", kind_name(desc.kind)},
                    {"id", plugin.id()},
-                   {"version", plugin.desc->version},
+                   {"version", desc.version},
                    {"file", plain_text(plugin.file.string())}});
+    for (const auto& [key, text] :
+         {std::pair("vendor", desc.vendor), std::pair("url", desc.url), std::pair("license", desc.license)})
+      if (text != nullptr && *text != '\0') out.back()[key] = plain_text(text);
   };
   add(run.model);
   add(run.strategy);
   for (const RunPlan::Optimizer& optimizer : run.optimizers) add(optimizer.plugin);
+  for (const RunPlan::Optimizer& follower : run.followers) add(follower.plugin);
   add(run.schedule);
   for (const RunPlan::PhaseSchedule& schedule : run.phase_schedules) add(schedule.plugin);
   add(run.comm);
   if (run.has_host_comm()) add(run.host_comm);
+  if (run.has_codec()) add(run.codec);
   add(run.device);
   for (const Plugin& monitor : run.monitors) add(monitor);
   return out;

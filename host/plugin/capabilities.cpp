@@ -14,9 +14,11 @@ struct CapName {
   uint64_t bit;
   const char* text;
 };
-constexpr std::array<CapName, 19> kCaps = {{
+constexpr std::array<CapName, 22> kCaps = {{
     {0, DDH_CAP_IN_PROCESS, "several ranks in one process"},
     {0, DDH_CAP_STREAM_ORDERED, "accesses device memory only on streams"},
+    {0, DDH_CAP_LOSSY, "its numbers differ on purpose"},
+    {0, DDH_CAP_INEXACT_RESUME, "a resumed run has other numbers"},
     {DDH_KIND_COMM, DDH_CAP_RANKS_ARE_THREADS, "ranks are threads"},
     {DDH_KIND_COMM, DDH_CAP_SINGLE_HOST, "one machine only"},
     {DDH_KIND_COMM, DDH_CAP_DEVICE_BUFFERS, "memory of the device only"},
@@ -31,6 +33,7 @@ constexpr std::array<CapName, 19> kCaps = {{
     {DDH_KIND_MODEL, DDH_CAP_EMPTY_BATCH, "takes empty batches"},
     {DDH_KIND_OPTIMIZER, DDH_CAP_CLIP_VALUE, "clips by value"},
     {DDH_KIND_OPTIMIZER, DDH_CAP_KERNELS, "has kernels for GPUs"},
+    {DDH_KIND_OPTIMIZER, DDH_CAP_FOLLOWS, "follows another optimizer"},
     {DDH_KIND_DEVICE, DDH_CAP_HOST_MEMORY, "its memory is the host's"},
     {DDH_KIND_DEVICE, DDH_CAP_HOST_REACHABLE, "the host reaches its memory"},
     {DDH_KIND_SCHEDULE, DDH_CAP_READS_LOSS, "reads losses"},
@@ -81,6 +84,20 @@ void check_features(const Plugin& user, const Plugin& strategy) {
             ", which strategy '", strategy.id(),
             "' does not support, so results would be wrong; choose another strategy, or a newer version of '",
             strategy.file.string(), "'");
+}
+
+void check_feature_ids(const Plugin& user, const Plugin& other) {
+  const auto understands = [&](std::string_view id) {
+    for (const char* const* at = other.desc->understands_ids; at != nullptr && *at != nullptr; ++at)
+      if (*at == id) return true;
+    return false;
+  };
+  for (const char* const* id = user.desc->uses_ids; id != nullptr && *id != nullptr; ++id)
+    if (!understands(*id))
+      ddh::fail(DDH_FAILED_PRECONDITION, kind_name(user.desc->kind), " '", user.id(), "' uses '", *id, "', which ",
+                kind_name(other.desc->kind), " '", other.id(),
+                "' does not understand, so results would be wrong; choose another ", kind_name(other.desc->kind),
+                ", or leave '", user.id(), "' out");
 }
 
 bool is_draft(std::string_view interface_id) { return interface_id.ends_with("/0"); }

@@ -26,6 +26,9 @@ std::string features_text(uint64_t features);
 // be wrong.
 void check_features(const Plugin& user, const Plugin& strategy);
 
+// The same of the features that others define (ddh_desc.uses_ids). `other`: the strategy or the transport of the run.
+void check_feature_ids(const Plugin& user, const Plugin& other);
+
 // Revision 0: the interface may still change after 1.0.
 bool is_draft(std::string_view interface_id);
 // The interface that a plugin of the kind offers: "ddh.strategy/1"; "" for an unknown kind.

@@ -50,6 +50,9 @@ void check_bits(const fs::path& file, const ddh_desc& desc) {
   if (const uint64_t unknown = desc.uses & ~kKnownFeatures; unknown != 0)
     refuse_plugin(file, ddh::str("offers the ", name, ", which uses the features 0x", hex(unknown),
                                  " that this host does not know; update ddhost"));
+  if (desc.oldest_state_version > desc.state_version)
+    refuse_plugin(file, ddh::str("offers the ", name, " with oldest_state_version ", desc.oldest_state_version,
+                                 ", which is above its state_version ", desc.state_version));
 }
 
 void check_descriptor(const fs::path& file, const ddh_module& module, uint32_t index) {
@@ -62,6 +65,9 @@ void check_descriptor(const fs::path& file, const ddh_module& module, uint32_t i
   if (has_control_characters(desc->version) || has_control_characters(desc->summary))
     refuse_plugin(file, ddh::str("gives control characters in the version or the summary of '", desc->id,
                                  "'; they would change the terminal that lists them"));
+  for (const char* text : {desc->vendor, desc->url, desc->license})
+    if (text != nullptr && has_control_characters(text))
+      refuse_plugin(file, ddh::str("gives control characters in the vendor, url or license of '", desc->id, "'"));
   if (desc->kind < DDH_VENDOR_FIRST) {  // kinds of vendors are for other programs and are not checked
     if (interface_of(desc->kind).empty())
       refuse_plugin(file, ddh::str("offers '", desc->id, "', which is of ", kind_name(desc->kind),

@@ -30,6 +30,8 @@ std::vector<std::string> list_of(const char* const* ids) {
   return list;
 }
 
+std::string text_or_empty(const char* text) { return text == nullptr ? "" : plain_text(text, kShownValue); }
+
 Json to_json(const PluginFacts& p) {
   return {{"kind", p.kind},
           {"id", p.id},
@@ -40,7 +42,12 @@ Json to_json(const PluginFacts& p) {
           {"config_schema", p.config_schema ? Json(*p.config_schema) : Json()},
           {"caps", p.caps},
           {"uses", p.uses},
-          {"understands", p.understands}};
+          {"understands", p.understands},
+          {"uses_ids", p.uses_ids},
+          {"understands_ids", p.understands_ids},
+          {"vendor", p.vendor},
+          {"url", p.url},
+          {"license", p.license}};
 }
 
 PluginFacts plugin_from(const Json& json) {
@@ -55,6 +62,11 @@ PluginFacts plugin_from(const Json& json) {
   json.at("caps").get_to(p.caps);
   json.at("uses").get_to(p.uses);
   json.at("understands").get_to(p.understands);
+  json.at("uses_ids").get_to(p.uses_ids);
+  json.at("understands_ids").get_to(p.understands_ids);
+  json.at("vendor").get_to(p.vendor);
+  json.at("url").get_to(p.url);
+  json.at("license").get_to(p.license);
   return p;
 }
 
@@ -124,7 +136,12 @@ PluginFacts facts_of(const ddh_desc& desc) {
                     {},
                     desc.caps,
                     desc.uses,
-                    desc.understands};
+                    desc.understands,
+                    list_of(desc.uses_ids),
+                    list_of(desc.understands_ids),
+                    text_or_empty(desc.vendor),
+                    text_or_empty(desc.url),
+                    text_or_empty(desc.license)};
   if (desc.config_schema != nullptr) facts.config_schema = desc.config_schema;
   return facts;
 }

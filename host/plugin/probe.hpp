@@ -22,6 +22,8 @@ struct PluginFacts {
   std::vector<std::string> needs, wants;
   std::optional<std::string> config_schema;
   uint64_t caps = 0, uses = 0, understands = 0;
+  std::vector<std::string> uses_ids, understands_ids;
+  std::string vendor, url, license;
 };
 
 // The contents of a ddh_module.

@@ -15,7 +15,7 @@ constexpr ddh::Option kOptions[] = {
      "L2 weight decay: this times the parameter is added to the gradient"},
     ddh::kDecayGroupsOption,
 };
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KERNELS_IFACE, nullptr};
 
 using Adam = adam::Plugin<adam::Decay::l2>;
 

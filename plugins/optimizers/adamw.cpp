@@ -15,7 +15,7 @@ constexpr ddh::Option kOptions[] = {
      "decoupled weight decay: each step multiplies the parameter by 1 - lr * weight_decay"},
     ddh::kDecayGroupsOption,
 };
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KERNELS_IFACE, nullptr};
 
 using AdamW = adam::Plugin<adam::Decay::decoupled>;
 

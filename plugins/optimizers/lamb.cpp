@@ -24,7 +24,7 @@ constexpr ddh::Option kOptions[] = {
     {"min_coeff", "number", "0.01", ddh::kAtLeast0, "smallest trust ratio"},
     ddh::kDecayGroupsOption,
 };
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KERNELS_IFACE, nullptr};
 
 using lamb::Prepare;
 using lamb::Scalars;

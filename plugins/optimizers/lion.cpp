@@ -19,7 +19,7 @@ constexpr ddh::Option kOptions[] = {
     {"weight_decay", "number", "0", ddh::kAtLeast0, "decoupled weight decay. Use three to ten times adamw's"},
     ddh::kDecayGroupsOption,
 };
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KERNELS_IFACE, nullptr};
 
 class Lion final : public ddh::ElementwiseOptimizer<Lion> {
  public:

@@ -49,7 +49,7 @@ constexpr ddh::Option kOptions[] = {
     {"adamw_weight_decay", "number", "0", ddh::kAtLeast0, "adamw: decoupled weight decay"},
     ddh::kDecayGroupsOption,
 };
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_KERNELS_IFACE, nullptr};
 
 using muon::Momentum;
 using muon::Move;

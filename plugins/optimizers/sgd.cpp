@@ -21,7 +21,7 @@ constexpr ddh::Option kOptions[] = {
      "L2 weight decay: this times the parameter is added to the gradient"},
     ddh::kDecayGroupsOption,
 };
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KERNELS_IFACE, nullptr};
 
 class Sgd final : public ddh::ElementwiseOptimizer<Sgd> {
  public:

@@ -41,4 +41,5 @@ constexpr uint64_t kCaps = ddh::DataParallel::kCaps;
 }  // namespace
 
 DDH_CXX_PLUGIN(Ddp, strategy, "ddp", "0.1.0", "parameters, gradients and optimizer state replicated",
-               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);
+               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands,
+               nullptr, ddh::DataParallel::kWants);

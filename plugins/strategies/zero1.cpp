@@ -41,4 +41,5 @@ constexpr uint64_t kCaps = ddh::DataParallel::kCaps | DDH_CAP_SHARDS_OPTIM | DDH
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "0.1.0", "optimizer state sharded, the rest replicated (ZeRO stage 1)",
-               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);
+               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands,
+               nullptr, ddh::DataParallel::kWants);

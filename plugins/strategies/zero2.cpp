@@ -43,4 +43,5 @@ constexpr uint64_t kCaps = ddh::DataParallel::kCaps | DDH_CAP_SHARDS_OPTIM | DDH
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero2, strategy, "zero2", "0.1.0", "gradients and optimizer state sharded (ZeRO stage 2)",
-               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);
+               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands,
+               nullptr, ddh::DataParallel::kWants);

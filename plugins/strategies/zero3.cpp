@@ -44,4 +44,5 @@ constexpr uint64_t kCaps =
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero3, strategy, "zero3", "0.1.0", "parameters, gradients and optimizer state sharded (ZeRO stage 3)",
-               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);
+               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands,
+               nullptr, ddh::DataParallel::kWants);

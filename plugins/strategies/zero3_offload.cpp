@@ -74,4 +74,5 @@ constexpr uint64_t kCaps =
 
 DDH_CXX_PLUGIN(Zero3Offload, strategy, "zero3_offload", "0.1.0",
                "zero3 with optimizer state and parameters in host memory or on disk (ZeRO-Offload, ZeRO-Infinity)",
-               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands);
+               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands, nullptr,
+               ddh::DataParallel::kWants);

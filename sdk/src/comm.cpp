@@ -35,8 +35,8 @@ const void* CommBackend::interface(std::string_view id) const {
       comm_collective<&CommBackend::all_gather>,
       comm_collective<&CommBackend::broadcast>,
       comm_collective<&CommBackend::all_to_all>,
-      comm_collective<&CommBackend::send>,
-      comm_collective<&CommBackend::recv>,
+      comm_collective<&CommBackend::send_to>,
+      comm_collective<&CommBackend::receive_from>,
       [](ddh_inst* i, ddh_group* group, ddh_err* err) noexcept {
         return guard(err, [&] { self_as<CommBackend>(i).barrier(group); });
       },
@@ -54,7 +54,7 @@ const void* CommBackend::interface(std::string_view id) const {
       [](ddh_inst* i, ddh_group* group, void* p) noexcept {
         guard(nullptr, [&] { self_as<CommBackend>(i).buffer_release(group, p); });
       },
-      [](ddh_inst* i, ddh_err* err) noexcept { return guard(err, [&] { self_as<CommBackend>(i).poll(); }); },
+      [](ddh_inst* i, ddh_err* err) noexcept { return guard(err, [&] { self_as<CommBackend>(i).check(); }); },
       [](ddh_inst* i, const ddh_comm_init* args, uint32_t n_ranks, ddh_comm_plan* out, ddh_err* err) noexcept {
         return guard(err, [&] {
           ddh_comm_plan mine{};

@@ -1,26 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddh/sdk/data_parallel.hpp"
 
+#include <algorithm>
+
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
 void DataParallel::attach(const ddh_attach_args& args) {
   args_ = sharing(args);
-  layout_ = ModelLayout(args_, whole_params(host, *args.model), grouping());
+  const std::vector<bool> coded = coded_params(host, *args.model);
+  Grouping groups = grouping();
+  groups.slot_use = slot_use(host, *args.model);
+  layout_ = ModelLayout(args_, whole_params(host, *args.model), groups, coded);
   layout_.ranks = GroupRanks::strided(args.rank - args_.rank, 1, args_.world_size, args_.rank, args.node_of);
   views_ = UnitViews(*args.model, layout_);
   optim_ = optimizer();
   params_ = parameters();
   grads_ = gradients();
+  if (std::find(coded.begin(), coded.end(), true) != coded.end())
+    grads_ = std::make_unique<CodedGrads>(host, layout_, args, args_.rank, args.rank == args_.rank, std::move(grads_));
 }
 
 void DataParallel::plan(ddh_plan& out) {
   for (const FlatSpace& space : layout_.spaces) {
-    if (space.trained_in(layout_.first_program())) out.reduce_calls += reductions_per_step(args_);
+    if (!space.coded && space.trained_in(layout_.first_program())) out.reduce_calls += reductions_per_step(args_);
   }
+  out.reduce_calls += grads_->reduce_calls();
   out.param_bytes = params_->bytes();
   out.grad_bytes = grads_->bytes();
   out.optim_bytes = optim_->bytes();
+  out.comm_bytes = grads_->comm_bytes();
   out.file_bytes = optim_->file_bytes();
   out.shared_bytes = params_->shared_bytes();
   out.pinned_bytes = params_->pinned_bytes() + grads_->pinned_bytes() + optim_->pinned_bytes();
@@ -38,6 +47,11 @@ void DataParallel::materialize() {
   grads_->materialize(host);
 }
 
+void DataParallel::step_begin(const ddh_step_begin_args& args) {
+  optim_->step_begin();
+  grads_->step_begin(args.step);
+}
+
 void DataParallel::acquire(const ddh_unit_use& use, ddh_unit_view& out) {
   params_->open(use);
   views_.fill(
@@ -50,7 +64,7 @@ void DataParallel::grads_ready(const ddh_unit_use& use) { hand_over(use, args_, 
 
 void DataParallel::step() {
   grads_->reduce_all();
-  const ddh_step_block& block = decide(host);
+  const ddh_step_block& block = decide_step();
   optim_->prepare(block, *params_, *grads_);
   sum_norms(host);
   optim_->update(block, *params_, *grads_);

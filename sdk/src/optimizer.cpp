@@ -6,6 +6,8 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
+DDH_STRUCT_RULE(ddh_optimizer_number, DDH_OPTIMIZER_NUMBER_MIN_SIZE, DDH_RESERVED(ddh_optimizer_number));
+
 namespace {
 // The arguments of an update as this build's structs, all of them checked.
 struct UpdateCopy {
@@ -22,8 +24,9 @@ struct UpdateCopy {
 };
 }  // namespace
 
-const void* Optimizer::interface(std::string_view id) const {
-  static const ddh_optimizer_api table = {
+namespace {
+ddh_optimizer_api table_of(bool shows) {
+  ddh_optimizer_api table = {
       sizeof(ddh_optimizer_api),
       0,
       [](ddh_inst* i, const ddh_model_desc* model, ddh_err* err) noexcept {
@@ -42,7 +45,9 @@ const void* Optimizer::interface(std::string_view id) const {
       [](ddh_inst* i, const ddh_update_args* args, ddh_err* err) noexcept {
         return guard(err, [&] {
           const UpdateCopy mine(args);
-          if (mine.block.skip == 0) self_as<Optimizer>(i).update(mine.args);
+          if (mine.block.skip != 0) return;
+          if (mine.shard.n_ranges == 0) return self_as<Optimizer>(i).advance(mine.block);
+          self_as<Optimizer>(i).update(mine.args);
         });
       },
       [](ddh_inst* i) noexcept { return self_as<Optimizer>(i).sum_count(); },
@@ -57,12 +62,45 @@ const void* Optimizer::interface(std::string_view id) const {
       [](ddh_inst* i, uint32_t index, int32_t param) noexcept -> int32_t {
         return self_as<Optimizer>(i).slot_used(index, param) ? 1 : 0;
       },
-      nullptr,
-      nullptr,
-      nullptr,
-      nullptr,
+      [](ddh_inst* i, uint32_t index, int32_t param) noexcept -> uint64_t {
+        return self_as<Optimizer>(i).slot_numel(index, param);
+      },
+      [](ddh_inst* i, const ddh_optim_shard* shard, float* dst, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Optimizer>(i).show(copy_of(shard), dst); });
+      },
+      [](ddh_inst* i) noexcept {
+        uint32_t n = 1;  // after an exception the host asks for number 0, whose function can report it
+        guard(nullptr, [&] { n = static_cast<uint32_t>(self_as<Optimizer>(i).numbers().size()); });
+        return n;
+      },
+      [](ddh_inst* i, uint32_t index, ddh_optimizer_number* out, ddh_err* err) noexcept {
+        return guard(err, [&] {
+          const std::vector<Optimizer::Number> all = self_as<Optimizer>(i).numbers();
+          if (index >= all.size()) fail(DDH_OUT_OF_RANGE, "number ", index, " does not exist; there are ", all.size());
+          copy_out(ddh_optimizer_number{sizeof(ddh_optimizer_number), 0, all[index].name, all[index].value}, *out);
+        });
+      },
   };
-  return id == DDH_OPTIMIZER_IFACE ? &table : nullptr;
+  if (!shows) table.show = nullptr;
+  return table;
+}
+}  // namespace
+
+const void* Optimizer::interface(std::string_view id) const {
+  static const ddh_optimizer_api table = table_of(false), showing_table = table_of(true);
+  if (id != DDH_OPTIMIZER_IFACE) return nullptr;
+  return shows() ? &showing_table : &table;
+}
+
+void* Optimizer::sized_slot(const ddh_optim_shard& shard, uint32_t slot, uint32_t index) const {
+  const uint64_t width = ddh_dtype_bytes(slots()[slot].dtype);
+  uint64_t before = 0;
+  for (uint32_t r = 0; r < index; ++r) {
+    const int32_t param = shard.ranges[r].param;
+    const uint64_t numel = slot_used(slot, param) ? slot_numel(slot, param) : 0;
+    before += (numel + DDH_GRID - 1) / DDH_GRID * DDH_GRID;
+  }
+  return static_cast<char*>(shard.slots[slot]) + before * width;
 }
 
 float clip_value(const ddh_step_block& block) {

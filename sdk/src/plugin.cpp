@@ -10,21 +10,30 @@ void ErrorBuffer::check(ddh_rc rc) const {
   if (rc != DDH_OK) throw Error(rc, text_[0] != '\0' ? text_ : str("call failed with code ", rc));
 }
 
+void no_such_service(const char* id) {
+  fail(DDH_FAILED_PRECONDITION, "the plugin calls the service '", id,
+       "', which it does not get: its descriptor lists it neither in `needs` nor in `wants`, or its kind has no such "
+       "service, ",
+       "or the run has none; fix the plugin");
+}
+
 Host::Host(const ddh_host* host)
     : h(host->h),
-      log_(table<ddh_log_api>(host, DDH_LOG_IFACE)),
-      config(table<ddh_config_api>(host, DDH_CONFIG_IFACE)),
-      alloc(table<ddh_alloc_api>(host, DDH_ALLOC_IFACE)),
-      stream(table<ddh_stream_api>(host, DDH_STREAM_IFACE)),
-      copy(table<ddh_copy_api>(host, DDH_COPY_IFACE)),
-      flatops(table<ddh_flatops_api>(host, DDH_FLATOPS_IFACE)),
-      comm(table<ddh_comm_api>(host, DDH_COMM_IFACE)),
-      window(table<ddh_window_api>(host, DDH_WINDOW_IFACE)),
-      optim(table<ddh_optim_api>(host, DDH_OPTIM_IFACE)),
-      kv(table<ddh_kv_api>(host, DDH_KV_IFACE)),
-      metrics(table<ddh_metrics_api>(host, DDH_METRICS_IFACE)),
-      params(table<ddh_params_api>(host, DDH_PARAMS_IFACE)),
-      kernels(table<ddh_kernels_api>(host, DDH_KERNELS_IFACE)) {}
+      log_(host, DDH_LOG_IFACE),
+      config(host, DDH_CONFIG_IFACE),
+      alloc(host, DDH_ALLOC_IFACE),
+      stream(host, DDH_STREAM_IFACE),
+      copy(host, DDH_COPY_IFACE),
+      flatops(host, DDH_FLATOPS_IFACE),
+      comm(host, DDH_COMM_IFACE),
+      window(host, DDH_WINDOW_IFACE),
+      optim(host, DDH_OPTIM_IFACE),
+      own_optim(host, DDH_OWN_OPTIM_IFACE),
+      kv(host, DDH_KV_IFACE),
+      metrics(host, DDH_METRICS_IFACE),
+      params(host, DDH_PARAMS_IFACE),
+      kernels(host, DDH_KERNELS_IFACE),
+      codecs(host, DDH_CODECS_IFACE) {}
 
 template <class T, class Getter>
 std::optional<T> Host::get_if_given(Getter getter, const char* key) const {

@@ -76,8 +76,10 @@ const void* Strategy::interface(std::string_view id) const {
       [](ddh_inst* i, const uint8_t* trains, ddh_err* err) noexcept {
         return guard(err, [&] { self_as<Strategy>(i).trains_later(trains); });
       },
-      nullptr,
-      nullptr,
+      [](ddh_inst* i, ddh_rhythm* out, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Strategy>(i).rhythm(*out); });
+      },
+      [](ddh_inst* i, ddh_err* err) noexcept { return guard(err, [&] { self_as<Strategy>(i).settle(); }); },
   };
   return id == DDH_STRATEGY_IFACE ? &table : nullptr;
 }

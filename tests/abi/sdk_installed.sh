@@ -17,9 +17,13 @@ unset DDHOST_LIBTORCH LD_LIBRARY_PATH # what a stranger's shell does not have
 
 quiet cmake --install "$build" --prefix "$prefix"
 for file in bin/ddhost share/doc/ddhost/{LICENSE,README.md,CHANGELOG.md,docs/compatibility.md} \
-  share/ddhost/examples/ddp_in_c/ddp_in_c.c include/ddh/ddh.h include/ddh/sdk/structs.hpp lib/libddhost_sdk.a; do
+  share/ddhost/examples/ddp_in_c/ddp_in_c.c include/ddh/ddh.h include/ddh/sdk/structs.hpp lib/libddhost_sdk.a \
+  share/ddhost/plugin_api/{README.md,checksums.txt,layouts.json}; do
   [[ -s $prefix/$file ]] || fail "the prefix has no $file"
 done
+sum=$(sed -nE 's/.*CHECKSUM_TEXT "(.*)"/\1/p' "$prefix/include/ddh/checksum.h")
+grep -q " $sum\$" "$prefix/share/ddhost/plugin_api/checksums.txt" || fail "checksums.txt lacks the headers' checksum"
+grep -q "$sum" "$prefix/share/ddhost/plugin_api/layouts.json" || fail "layouts.json is of other headers"
 leaks=$(grep -rlF -e "$source" -e "$build" "$prefix" || true)
 [[ -z $leaks ]] || fail "these name the checkout: $leaks"
 mv "$prefix" "$work/moved" && prefix=$work/moved # from any place
@@ -81,6 +85,11 @@ grep -o '"loss":[^,]*' "$work/runs/linear/metrics.jsonl" | cut -d: -f2 |
   awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(last < 0.2 * first) }' || fail "the example model does not learn"
 train 2 "$work/build/plugins/ddp_in_c.so"
 train 2 zero3
+
+# Foreign schemes, each with a project and a test of its own.
+quiet bash "$prefix/share/ddhost/examples/powersgd/test.sh" "$prefix" "$work/build/plugins/toy.so" model.width=32 \
+  model.hidden=64 model.vocab=48
+echo "powersgd passed its test"
 
 # Versions: in 0.x another minor version is another interface.
 mkdir "$work/versions"

@@ -60,6 +60,15 @@ TEST_CASE("an entry of the state that is not cut at the grid is refused", "[misb
               {"strategy 'bad', state", "entry 0", "is not cut at multiples of 64 elements"});
 }
 
+TEST_CASE("an entry of a strategy's own needs a name that it has once", "[misbehaving]") {
+  check_named(run_bad(bad_strategy("state", "own_unnamed")), {"strategy 'bad', state", "DDH_STATE_OWN", "has no name"});
+  check_named(run_bad(bad_strategy("state", "own_ill_named")), {"strategy 'bad', state", "is called 'Momentum'"});
+  check_named(run_bad(bad_strategy("state", "own_twice")), {"strategy 'bad', state", "the own entry 'momentum' twice"});
+  check_named(run_bad(bad_strategy("state", "own_everywhere", {"--nproc", "2"})),
+              {"strategy 'bad', state", "own entry 'momentum' with 192 elements", "each of its 96 must occur once"});
+  check_named(run_bad(bad_strategy("state", "odd_scope")), {"strategy 'bad', state", "entry 0 has scope 7"});
+}
+
 TEST_CASE("a strategy that does not initialize its parameters is refused", "[misbehaving]") {
   check_named(run_bad(bad_strategy("materialize", "not_initialized", {"strategy.rank=1"})),
               {"rank 1: strategy 'bad', materialize", "other values than its initial ones", "ddh.params"});

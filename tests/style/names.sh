@@ -52,7 +52,7 @@ ids=$(git ls-files plugins models | grep -E '\.(cpp|c)$' | xargs grep -hoE "$nam
   grep -oE '"[a-z0-9_]+"$' | tr -d '"' | sort -u | grep -vxE "$words" | paste -sd'|')
 [[ $ids == *zero3* && $ids == *gpt* && $ids == *shm* ]] ||
   { echo "FAILED: the ids of the plugins were not found: $ids"; exit 1; }
-kinds='strategy|model|optimizer|schedule|comm|device|monitor|format'
+kinds='strategy|model|optimizer|schedule|comm|device|monitor|format|codec'
 in_text="\"[^\"]*\b($ids)\b[^\"]*\""
 in_text+="|--($kinds) (?!(or|of|and|to|for)\b)[a-z]|\b($kinds)\.(plugin|host|type)=(?!auto)[a-z]"
 count 'lines of the host that name a plugin in a text' "$(code | grep -P "$in_text" || true)"

@@ -33,11 +33,13 @@ struct Flag {
   unsigned commands = kAll;
 };
 
-constexpr std::array<Flag, 29> kFlags = {{
+constexpr std::array<Flag, 30> kFlags = {{
     {"--strategy", "strategy.plugin", "strategy: a name (ddhost list), a path, or path.so:id"},
     {"--model", "model.plugin", "model, as above"},
     {"--optimizer", "optimizer.plugin", "optimizer, as above", kTrains | kPlans | kCompares},
     {"--schedule", "schedule.type", "learning-rate schedule, as above", kTrains | kPlans | kCompares},
+    {"--codec", "codec.plugin", "codec that compresses gradients between ranks: none, or as above",
+     kTrains | kPlans | kCompares},
     {"--comm", "comm.plugin", "transport between the ranks, as above"},
     {"--device", "device.plugin", "device of the ranks: auto (devices that are present, or the CPU), or as above"},
     {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas", kTrains},
@@ -257,7 +259,8 @@ void settle_compare(RunWords& given, const std::vector<std::string>& strategies,
 
 // "strategy" for "strategies".
 std::string kind_of_list(const std::string& text) {
-  constexpr std::array kKinds = {"strategy", "model", "optimizer", "comm", "device", "schedule", "monitor", "format"};
+  constexpr std::array kKinds = {"strategy", "model",   "optimizer", "comm", "device",
+                                 "schedule", "monitor", "format",    "codec"};
   std::vector<std::string> names;
   for (const std::string kind : kKinds) {
     names.push_back(kind);
@@ -268,7 +271,7 @@ std::string kind_of_list(const std::string& text) {
   const std::string near = nearest(text, names);
   ddh::fail(DDH_INVALID_ARGUMENT, "list has no '", plain_text(text, kShownValue), "'",
             near.empty() ? "" : " (did you mean '" + near + "'?)",
-            "; it takes strategies, models, optimizers, transports, devices, schedules, monitors or formats");
+            "; it takes strategies, models, optimizers, transports, devices, schedules, monitors, formats or codecs");
 }
 
 // The commands that look things up.

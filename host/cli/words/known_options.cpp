@@ -25,7 +25,7 @@ void add_all(std::vector<KnownOption>& to, const std::string& section, const std
 
 int32_t kind_named(const std::string& name) {
   for (const int32_t kind : {DDH_KIND_STRATEGY, DDH_KIND_MODEL, DDH_KIND_OPTIMIZER, DDH_KIND_COMM, DDH_KIND_DEVICE,
-                             DDH_KIND_SCHEDULE, DDH_KIND_MONITOR, DDH_KIND_FORMAT})
+                             DDH_KIND_SCHEDULE, DDH_KIND_MONITOR, DDH_KIND_FORMAT, DDH_KIND_CODEC})
     if (kind_name(kind) == name) return kind;
   return 0;
 }
@@ -49,6 +49,8 @@ std::vector<PluginFacts> known_plugins(const Registry& registry, const std::vect
 }
 
 std::string section_of(const PluginFacts& plugin) {
+  if (plugin.kind == DDH_KIND_OPTIMIZER && (plugin.caps & DDH_CAP_FOLLOWS) != 0)
+    return std::string(kFollower) + plugin.id;
   return plugin.kind == DDH_KIND_MONITOR ? kind_name(plugin.kind) + ("." + plugin.id) : kind_name(plugin.kind);
 }
 

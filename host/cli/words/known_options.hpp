@@ -29,7 +29,7 @@ int32_t kind_named(const std::string& name);
 std::vector<PluginFacts> known_plugins(const Registry& registry, const std::vector<std::filesystem::path>& files);
 // The schema of a plugin with the names that other programs have for its options. Error: it is ill-formed.
 Schema schema_with_names(const PluginFacts& plugin);
-// The section of a plugin's options: "strategy", "monitor.csv".
+// The section of a plugin's options: "strategy", "monitor.csv", "follower.ema".
 std::string section_of(const PluginFacts& plugin);
 // The host's options, then those of these plugins. Options of other programs without effect are left out.
 std::vector<KnownOption> known_options(const std::vector<PluginFacts>& plugins);

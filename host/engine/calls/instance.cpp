@@ -26,7 +26,7 @@ Instance::Instance(const Plugin& plugin, const ddh_host& host, const std::string
   for (const char* const* need = plugin.desc->needs; need != nullptr && *need != nullptr; ++need)
     if (host.get_interface(host.h, *need) == nullptr)
       ddh::fail(DDH_FAILED_PRECONDITION, *name_, " needs the host interface '", *need,
-                "', which this host lacks; update ddhost");
+                "', which this host lacks or does not give to plugins of this kind; update ddhost, or fix the plugin");
   const ddh_create args{sizeof(ddh_create), 0, &host, plugin.desc->id, section.c_str()};
   ddh_inst* made = nullptr;
   caller_(PluginCall::kCreate, plugin.module->create, &args, &made);
@@ -100,6 +100,7 @@ struct Slot {
 #define DDHOST_SCHEDULE(SLOT) DDHOST_SLOT(DDH_SCHEDULE_IFACE, ddh_schedule_api, SLOT)
 #define DDHOST_MONITOR(SLOT) DDHOST_SLOT(DDH_MONITOR_IFACE, ddh_monitor_api, SLOT)
 #define DDHOST_FORMAT(SLOT) DDHOST_SLOT(DDH_FORMAT_IFACE, ddh_format_api, SLOT)
+#define DDHOST_CODEC(SLOT) DDHOST_SLOT(DDH_CODEC_IFACE, ddh_codec_api, SLOT)
 #define DDHOST_DEVICE(SLOT) DDHOST_SLOT(DDH_DEVICE_IFACE, ddh_device_api, SLOT)
 
 constexpr Slot kRequired[] = {
@@ -119,7 +120,9 @@ constexpr Slot kRequired[] = {
     DDHOST_DEVICE(release),        DDHOST_SCHEDULE(attach),  DDHOST_SCHEDULE(lr),
     DDHOST_MONITOR(begin),         DDHOST_MONITOR(row),      DDHOST_MONITOR(end),
     DDHOST_FORMAT(matches),        DDHOST_FORMAT(open),      DDHOST_FORMAT(tensor),
-    DDHOST_FORMAT(read),
+    DDHOST_FORMAT(read),           DDHOST_CODEC(attach),     DDHOST_CODEC(plan),
+    DDHOST_CODEC(rounds),          DDHOST_CODEC(max_rounds), DDHOST_CODEC(message_numel),
+    DDHOST_CODEC(encode),          DDHOST_CODEC(decode),
 };
 
 }  // namespace

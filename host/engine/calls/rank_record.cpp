@@ -28,11 +28,15 @@ constexpr std::array<CallFacts, static_cast<size_t>(PluginCall::kCount)> kFacts 
     {"state_read"},
     {"state_write"},
     {"trains_later"},
+    {"rhythm"},
+    {"settle"},
     {"state_commit"},
     {"slot"},
     {"needs"},
     {"prepare", false, true},
     {"update"},
+    {"migrate"},
+    {"show"},
     {"describe", false, true},
     {"batch_create"},
     {"batch_destroy"},
@@ -79,6 +83,9 @@ constexpr std::array<CallFacts, static_cast<size_t>(PluginCall::kCount)> kFacts 
     {"begin", false, true},
     {"row"},
     {"end"},
+    {"rounds"},
+    {"encode"},
+    {"decode"},
 }};
 
 const CallFacts& facts(PluginCall call) {

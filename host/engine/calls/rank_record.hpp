@@ -34,11 +34,15 @@ enum class PluginCall : uint8_t {
   kStateRead,
   kStateWrite,
   kTrainsLater,
+  kRhythm,
+  kSettle,
   kStateCommit,
   kSlot,
   kNeeds,
   kPrepare,
   kUpdate,
+  kMigrate,
+  kShow,
   // models
   kDescribe,
   kBatchCreate,
@@ -90,6 +94,10 @@ enum class PluginCall : uint8_t {
   kRunBegin,
   kRow,
   kRunEnd,
+  // codecs
+  kRounds,
+  kEncode,
+  kDecode,
   kCount
 };
 
@@ -193,6 +201,11 @@ class RankRecord {
   virtual void set_done() {}
   // Whether the run was asked to end after the current step. A rank reads it once per step and agrees with the others.
   [[nodiscard]] virtual bool stop_requested() const = 0;
+  // For ranks that do not agree with the others in every step. Called after a step that all ranks of this process have
+  // begun, with the next one, which the rank begins unless the run was asked to end: returns the step after which all ranks
+  // end, the last one that any of them has begun or may begin; kNoStop: the run was not asked to end.
+  static constexpr int64_t kNoStop = INT64_MAX;
+  [[nodiscard]] virtual int64_t last_step_before(int64_t next) { return stop_requested() ? next - 1 : kNoStop; }
   // How often the run has been asked to save a checkpoint after the current step.
   [[nodiscard]] virtual int64_t saves_requested() const { return 0; }
 

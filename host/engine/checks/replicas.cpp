@@ -67,10 +67,11 @@ class ReplicaSums {
     for (const StatePiece& piece : state_pieces(source_, layout_)) {
       if (piece.replica_count < 2) continue;
       Held& held = part(piece.tensor, piece.replica_index, piece.replica_count);
-      const uint64_t width = ddh_dtype_bytes(layout_.tensors()[piece.tensor].dtype);
+      const StoredTensor& stored = layout_.tensors()[piece.tensor];
+      const uint64_t width = ddh_dtype_bytes(stored.dtype);
       held.numel += piece.numel;
       for_each_part(piece, [&](uint64_t begin, uint64_t n) {
-        held.hash += place_hash(access.read(piece, begin, n), piece.offset + begin, n, width);
+        held.hash += place_hash(access.read(piece, begin, n), piece.offset + begin, n, width, stored.grid);
       });
     }
   }
@@ -158,10 +159,7 @@ class ReplicaSums {
 
   std::string text_of(size_t tensor) const {
     const StoredTensor& stored = layout_.tensors()[tensor];
-    const char* const kind = stored.kind == TensorKind::param  ? "parameter '"
-                             : stored.kind == TensorKind::slot ? "optimizer state '"
-                                                               : "buffer '";
-    return kind + stored.name + "'";
+    return ddh::str(kind_text(stored.kind), " '", stored.name, "'");
   }
 
   const StateSource& source_;
@@ -181,19 +179,26 @@ ReplicaChecks::ReplicaChecks(const RankServices& services, const StateSource& so
       every_(services.config.is_given(kOption) ? services.config.get<int64_t>(kOption) : 0) {}
 
 void ReplicaChecks::step_done(int64_t step, bool ends) {
-  ++steps_;
+  if (!is_comparable(step)) return;
+  ++times_;
   if (ends || is_due(step)) require_equal(step);
 }
 
+// Of the steps that are compared, the first one after each multiple of run.check_replicas.
 bool ReplicaChecks::is_due(int64_t step) const {
-  return every_ > 0 ? step % every_ == 0 : std::has_single_bit(static_cast<uint64_t>(steps_));
+  const int64_t before = step - services_.step->world_every();
+  return every_ > 0 ? step / every_ != before / every_ : std::has_single_bit(static_cast<uint64_t>(times_));
+}
+
+bool ReplicaChecks::is_comparable(int64_t step) const {
+  return step == settled_ || step % services_.step->world_every() == 0;
 }
 
 void ReplicaChecks::require_equal(int64_t step) {
-  if (!is_on_ || step == checked_) return;
+  if (!is_on_ || step == checked_ || !is_comparable(step)) return;
   checked_ = step;
   services_.device->synchronize(nullptr);  // the last updates
-  const CheckpointLayout layout(source_.model, services_.step->optimizers());
+  const CheckpointLayout layout = layout_of(source_, services_.step->optimizers(), /*shown=*/{});
   ReplicaSums(source_, layout, *services_.comm, *services_.staging).require_equal(step);
 }
 

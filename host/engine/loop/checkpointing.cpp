@@ -15,7 +15,9 @@
 #include "engine/samples/sample_order.hpp"
 #include "engine/services/comm/together.hpp"
 #include "engine/state/checkpoint_tensors.hpp"
+#include "engine/state/codec_state.hpp"
 #include "engine/state/state_entries.hpp"
+#include "engine/state/state_migration.hpp"
 
 namespace fs = std::filesystem;
 
@@ -26,17 +28,20 @@ constexpr double kMiB = 1024.0 * 1024;
 
 std::vector<UsedPlugin> notes_of(const RunPlan& plan) {
   std::vector<UsedPlugin> out;
-  const auto add = [&](const Plugin& plugin) {
-    out.push_back({kind_name(plugin.desc->kind), plugin.id(), plugin.desc->version});
-  };
-  add(plan.model);
-  add(plan.strategy);
-  for (const RunPlan::Optimizer& optimizer : plan.optimizers) add(optimizer.plugin);
-  add(plan.schedule);
-  for (const RunPlan::PhaseSchedule& schedule : plan.phase_schedules) add(schedule.plugin);
-  add(plan.comm);
-  add(plan.device);
+  for (const Plugin* plugin : used_plugins(plan))
+    out.push_back({kind_name(plugin->desc->kind), plugin->id(), plugin->desc->version,
+                   plugin->desc->kind == DDH_KIND_STRATEGY ? plugin->desc->state_version : 0});
   return out;
+}
+
+// "strategy 'x' has more state than this checkpoint": of the plugins that can't resume exactly; "": all can.
+std::string inexact_text(const RunPlan& plan) {
+  std::string names;
+  for (const Plugin* plugin : used_plugins(plan))
+    if (plugin->has_cap(DDH_CAP_INEXACT_RESUME))
+      names += (names.empty() ? "" : ", ") + kind_name(plugin->desc->kind) + " '" + plugin->id() + "'";
+  return names.empty() ? ""
+                       : "; it lacks state of " + names + ": a run from it has other bits (DDH_CAP_INEXACT_RESUME)";
 }
 
 // About how many checkpoints a run saves from its first step on.
@@ -118,14 +123,15 @@ int64_t checkpoints_to_come(const CheckpointSettings& settings, const TrainOrder
 }
 
 Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source,
-                             ReplicaChecks& replicas, const StepChecks& checks)
+                             ReplicaChecks& replicas, const StepChecks& checks, ShownWeights& shown)
     : services_(services),
       plan_(plan),
       source_(source),
       replicas_(replicas),
       checks_(checks),
+      shown_(shown),
       settings_(CheckpointSettings::from(services.config)),
-      layout_(source.model, services.step->optimizers()),
+      layout_(layout_of(source, services.step->optimizers(), services.step->optimizers().shown_params())),
       copy_memory_(services.memory) {
   if (!settings_.on()) return;
   together(*services.comm, "memory for checkpoints",
@@ -133,7 +139,7 @@ Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const 
 }
 
 SaveSettings Checkpointing::save_settings() const {
-  return {plan_.run_dir, settings_.in_background, settings_.most_bytes};
+  return {plan_.run_dir, settings_.in_background, settings_.most_bytes, services_.codec.get()};
 }
 
 void Checkpointing::require_room(const TrainOrder& order) const {
@@ -156,7 +162,9 @@ void Checkpointing::require_free_bytes(int64_t checkpoints) const {
 
 void Checkpointing::load(const TrainOrder& order) {
   if (plan_.resume.empty()) return;
-  const CheckpointLayout whole = layout_;
+  // All tensors that a checkpoint of this run may have.
+  const CheckpointLayout whole(source_.model, services_.step->optimizers(),
+                               std::vector<uint8_t>(source_.model.n_params, 1));
   std::vector<int32_t> later;  // programs that have steps after the checkpoint
   std::string damages;
   for (const fs::path& folder : plan_.resume) {
@@ -166,25 +174,38 @@ void Checkpointing::load(const TrainOrder& order) {
     std::string damage = first_damage(*services_.comm, "checkpoint: open", [&] { manifest = open_checkpoint(folder); });
     if (damage.empty()) {
       later = order.programs_from(manifest.progress.phase);
-      set_later(later);
-      check_same_tensors(manifest, layout_, whole, folder.string());
-      damage = read_checkpoint(folder, manifest, source_, layout_, *services_.comm, *services_.staging, count);
+      set_later(later, manifest);
+      check_strategy_version(manifest, *plan_.strategy.desc);
+      const StateMigration migration(manifest, services_.step->optimizers(), layout_, source_.model);
+      const std::string changed = check_same_tensors(manifest, migration, layout_, whole, folder.string());
+      if (!changed.empty() && services_.seat.rank == 0) services_.log->warn("{}", changed);
+      damage =
+          read_checkpoint(folder, manifest, migration, source_, layout_, *services_.comm, *services_.staging, count);
+    }
+    std::string codec_notice;
+    if (damage.empty()) {
+      const std::string id = plan_.has_codec() ? plan_.codec.id() : "";
+      CodecLoad codec = load_codec_state(services_.codec.get(), id, folder, manifest, *services_.comm);
+      damage = std::move(codec.damage);
+      codec_notice = std::move(codec.notice);
     }
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     if (damage.empty()) {
       if (later != order.programs()) free_past_state(source_, services_.step->optimizers());
-      restore_param_steps(manifest);
+      restore_optimizers(manifest);
       if (services_.seat.rank == 0) {
         remove_leftovers(plan_.run_dir);
         const std::vector<CheckpointPlace> all = list_checkpoints(plan_.run_dir);
         if (!all.empty() && all.front().step == manifest.progress.step) note_newest(plan_.run_dir);
         services_.log->info(
-            "resumed after step {} from '{}'; rank 0 read {} bytes, {:.3f} of what it holds, in {:.2f} s",
+            "resumed after step {} from '{}'; rank 0 read {} bytes, {:.3f} of what it holds, in {:.2f} s{}",
             manifest.progress.step, folder.string(), count.read,
-            static_cast<double>(count.read) / static_cast<double>(std::max<uint64_t>(1, count.needed)), time.count());
+            static_cast<double>(count.read) / static_cast<double>(std::max<uint64_t>(1, count.needed)), time.count(),
+            inexact_text(plan_));
         const SafetensorsFile weights((folder / manifest.files.front().name).string());
         const std::string other = warning_of_other_ids(folder.string(), weights.meaning_of_ids(), source_.model);
         if (!other.empty()) services_.log->warn("{}", other);
+        if (!codec_notice.empty()) services_.log->warn("{}", codec_notice);
       }
       resumed_ = std::move(manifest);
       last_saved_ = resumed_->progress.step;
@@ -200,21 +221,57 @@ void Checkpointing::load(const TrainOrder& order) {
             "; name another with --resume PATH, or start again with --resume none and another run.dir");
 }
 
-void Checkpointing::set_later(std::span<const int32_t> programs) {
+void Checkpointing::set_later(std::span<const int32_t> programs, const Manifest& manifest) {
   services_.step->optimizers().set_later(programs);
-  layout_ = CheckpointLayout(source_.model, services_.step->optimizers());
+  layout_ = layout_of(source_, services_.step->optimizers(), shown_in(manifest));
 }
 
-void Checkpointing::restore_param_steps(const Manifest& manifest) const {
+// Whose masters are apart from the weights that were shown; empty: none. It does not matter what this run shows.
+std::vector<uint8_t> Checkpointing::shown_in(const Manifest& manifest) const {
+  const ddh_model_desc& model = source_.model;
+  std::vector<uint8_t> shown(model.n_params, 0);
+  for (uint32_t p = 0; p < model.n_params; ++p)
+    shown[p] = manifest.find(master_name(model.params[p]->name)) == nullptr ? 0 : 1;
+  return shown;
+}
+
+void Checkpointing::restore_optimizers(const Manifest& manifest) const {
   const ddh_model_desc& model = source_.model;
   std::map<std::string_view, size_t> places;
   for (size_t i = 0; i < manifest.param_names.size(); ++i) places[manifest.param_names[i]] = i;
-  for (size_t o = 0; o < manifest.progress.optimizers.size(); ++o) {
+  std::vector<OptimizerProgress> saved = manifest.progress.optimizers;
+  saved.insert(saved.end(), manifest.progress.followers.begin(), manifest.progress.followers.end());
+  const std::vector<Optimizers::Instance>& instances = services_.step->optimizers().instances();
+  for (size_t o = 0; o < saved.size(); ++o) {
     std::vector<int64_t> steps;
     for (uint32_t p = 0; p < model.n_params; ++p)
-      steps.push_back(manifest.progress.optimizers[o].param_steps.at(places.at(model.params[p]->name)));
+      steps.push_back(saved[o].param_steps.at(places.at(model.params[p]->name)));
     services_.step->optimizers().set_param_steps(o, steps);
+    instances.at(o).numbers().restore(
+        saved[o].numbers,
+        ddh::str("the saved state of ", saved[o].section, " (", saved[o].plugin, ' ', saved[o].version, ")"),
+        "continue with the plugin of the checkpoint");
   }
+}
+
+// A number that differs between ranks would differ from the uninterrupted run after a resume.
+void Checkpointing::require_equal_numbers() const {
+  std::vector<double> mine;
+  for (const Optimizers::Instance& o : services_.step->optimizers().instances())
+    for (const auto& [name, value] : o.numbers().values()) {
+      if (!std::isfinite(value))
+        o.call.blame(PluginCall::kNumber, {}, "gave number '", name, "' with the value ", value,
+                     ", which is not finite");
+      mine.push_back(value);
+    }
+  if (mine.empty()) return;
+  std::vector<double> all(mine.size() * static_cast<size_t>(services_.comm->world_size()));
+  services_.comm->all_gather_bytes(mine.data(), all.data(), mine.size() * sizeof(double), "numbers of optimizers");
+  for (size_t i = 0; i < all.size(); ++i)
+    if (all[i] != mine[i % mine.size()])
+      ddh::fail(DDH_FAILED_PRECONDITION, "an optimizer's number is ", mine[i % mine.size()], " on rank ",
+                services_.seat.rank, " and ", all[i], " on rank ", i / mine.size(),
+                "; fix the optimizer: it sets its numbers in the update of no ranges, from the step's scalars alone");
 }
 
 std::optional<TrainPosition> Checkpointing::position() const {
@@ -322,13 +379,18 @@ TrainProgress Checkpointing::progress(const TrainState& state, bool evaluation_p
                             state.order.epoch_size(program)});
   const std::vector<Optimizers::Instance>& instances = services_.step->optimizers().instances();
   for (size_t i = 0; i < instances.size(); ++i) {
-    OptimizerProgress& optimizer = out.optimizers.emplace_back();
+    const bool follows = instances[i].follows;
+    const Plugin& plugin = follows ? plan_.followers[i - plan_.optimizers.size()].plugin : plan_.optimizers[i].plugin;
+    OptimizerProgress& optimizer = (follows ? out.followers : out.optimizers).emplace_back();
     optimizer.section = instances[i].section;
-    optimizer.plugin = plan_.optimizers[i].plugin.id();
-    optimizer.version = plan_.optimizers[i].plugin.desc->version;
+    optimizer.plugin = plugin.id();
+    optimizer.version = plugin.desc->version;
+    optimizer.state_version = plugin.desc->state_version;
+    optimizer.numbers = instances[i].numbers().values();
+    optimizer.param_steps = instances[i].param_steps;
+    if (follows) continue;  // it has no rate
     for (const auto& schedules : state.rates.all())
       optimizer.schedules.push_back(schedules->state(static_cast<int32_t>(i)));
-    optimizer.param_steps = instances[i].param_steps;
   }
   return out;
 }
@@ -359,7 +421,7 @@ void Checkpointing::save_on_exit(TrainProgress progress) {
                   mib_text(free), " free; give a run.dir with more room, or checkpoint.every_minutes, with which the ",
                   "room is looked for before the first step");
     });
-    begin_save(std::move(progress), {plan_.run_dir, /*in_background=*/false, 0});
+    begin_save(std::move(progress), {plan_.run_dir, /*in_background=*/false, 0, services_.codec.get()});
     finish_save();
   } catch (const ddh::Error& error) {
     if (error.code() != DDH_RESOURCE_EXHAUSTED) throw;  // another rank may have ended
@@ -374,10 +436,12 @@ void Checkpointing::begin_save(TrainProgress progress, const SaveSettings& setti
   save_begun_ = std::chrono::steady_clock::now();
   end_pruning();
   replicas_.require_equal(progress.step);
+  require_equal_numbers();
+  shown_.write_to_slot();
   Manifest out = manifest();
   out.progress = std::move(progress);
   last_saved_ = out.progress.step;
-  layout_ = CheckpointLayout(source_.model, services_.step->optimizers());
+  layout_ = layout_of(source_, services_.step->optimizers(), services_.step->optimizers().shown_params());
   save_ = std::make_unique<CheckpointSave>(settings, std::move(out), source_, layout_, *services_.comm,
                                            *services_.staging, copy_memory_);
   save_stall_ = std::chrono::steady_clock::now() - save_begun_;
@@ -399,8 +463,9 @@ void Checkpointing::finish_save() {
   if (services_.seat.rank != 0) return;
   const auto end = std::chrono::steady_clock::now();
   const std::chrono::duration<double> all = end - save_begun_, stall = save_stall_ + (end - begin);
-  services_.log->info("checkpoint after step {}: {:.1f} MiB on the disk after {:.2f} s; training waited {:.2f} s", step,
-                      static_cast<double>(layout_.bytes()) / kMiB, all.count(), stall.count());
+  services_.log->info("checkpoint after step {}: {:.1f} MiB on the disk after {:.2f} s; training waited {:.2f} s{}",
+                      step, static_cast<double>(layout_.bytes()) / kMiB, all.count(), stall.count(),
+                      inexact_text(plan_));
   if (settings_.keep.last == 0) return;
   pruning_ = std::async([run_dir = plan_.run_dir, step, keep = settings_.keep] {
     return std::string(failure_of([&] { prune_checkpoints(run_dir, step, keep); }).data());

@@ -21,6 +21,7 @@
 #include "engine/settings/phase_rates.hpp"
 #include "engine/settings/run_plan.hpp"
 #include "engine/state/checkpoint_tensors.hpp"
+#include "engine/state/shown_weights.hpp"
 #include "engine/state/state_entries.hpp"
 
 namespace ddhost {
@@ -61,7 +62,7 @@ class Checkpointing {
   // Called after the strategy's materialize. Takes the memory in which checkpoints are copied. `checks` knows why values
   // may not be finite. The arguments outlive the object. [collective]
   Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source, ReplicaChecks& replicas,
-                const StepChecks& checks);
+                const StepChecks& checks, ShownWeights& shown);
 
   // Loads the newest checkpoint of RunPlan::resume that is not damaged. Damaged ones are renamed. Does nothing if the
   // list is empty. [collective]
@@ -82,6 +83,8 @@ class Checkpointing {
   [[nodiscard]] bool saves_at_stop() const { return settings_.on() || settings_.on_exit; }
   // Whether the state after this step is on the disk.
   [[nodiscard]] bool has_saved(int64_t step) const { return step == last_saved_ && save_ == nullptr; }
+  // Whether the save of this step has begun, or has ended.
+  [[nodiscard]] bool has_begun(int64_t step) const { return step == last_saved_; }
   // The step of the newest checkpoint that this run has saved; 0: none.
   [[nodiscard]] int64_t last_committed() const { return last_committed_; }
 
@@ -117,8 +120,10 @@ class Checkpointing {
   void tell(const std::string& sentence) const;  // rank 0's log; "": nothing
   void restore_best(BestCheckpoint& best) const;
   void warn_of_other_data(const TrainOrder& order) const;
-  void set_later(std::span<const int32_t> programs);
-  void restore_param_steps(const Manifest& manifest) const;
+  void set_later(std::span<const int32_t> programs, const Manifest& manifest);
+  void restore_optimizers(const Manifest& manifest) const;
+  void require_equal_numbers() const;
+  [[nodiscard]] std::vector<uint8_t> shown_in(const Manifest& manifest) const;
   [[nodiscard]] Manifest manifest() const;
   [[nodiscard]] SaveSettings save_settings() const;
 
@@ -127,6 +132,7 @@ class Checkpointing {
   const StateSource source_;
   ReplicaChecks& replicas_;  // before each save
   const StepChecks& checks_;
+  ShownWeights& shown_;
   const CheckpointSettings settings_;
   CheckpointLayout layout_;  // of the checkpoint that is loaded or saved; later phases may have less state
   CopyMemory copy_memory_;

@@ -93,6 +93,8 @@ class Planner : RankSetup {
   // From now on the services are those of this rank.
   void take_place(int rank) {
     strategy_ = Instance();
+    services_.codec.reset();
+    codec_ = Instance();
     optimizers_.clear();
     optimizer_seats_.clear();
     services_.step.reset();
@@ -127,9 +129,10 @@ class Planner : RankSetup {
   }
 
   RankMemory plan_rank(uint64_t activations) {
+    make_codec();
     make_strategy(DDH_ATTACH_DRY);
-    return rank_memory(memory_plan_, seat_.rank, world_->bytes() - device_comm_ + buffer_bytes(), device_comm_,
-                       activations);
+    return rank_memory(memory_plan_, seat_.rank, world_->bytes() - device_comm_ + buffer_bytes() + codec_bytes_,
+                       device_comm_, activations);
   }
 
   void end() { end_setup(); }

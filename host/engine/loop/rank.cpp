@@ -14,6 +14,7 @@
 #include "ddh/sdk/memory/free_memory.hpp"
 #include "engine/calls/instance.hpp"
 #include "engine/checks/check_model.hpp"
+#include "engine/checks/rhythm.hpp"
 #include "engine/loop/estimate.hpp"
 #include "engine/loop/evaluations.hpp"
 #include "engine/loop/generate.hpp"
@@ -29,6 +30,7 @@
 #include "engine/settings/model_settings.hpp"
 #include "engine/state/final_weights.hpp"
 #include "engine/state/initialize.hpp"
+#include "engine/state/shown_weights.hpp"
 
 namespace ddhost {
 namespace {
@@ -57,7 +59,8 @@ class Rank : RankSetup {
       choose_order();
       choose_initial_values();
       make_optimizers();
-      make_strategy(/*flags=*/0);
+      make_codec();
+      make_strategy(/*flags=*/0, order_ == nullptr ? 0 : order_->last_step());
       announce_plan();
       require_fit();
       materialize();
@@ -180,8 +183,8 @@ class Rank : RankSetup {
   void require_fit() const {
     if (plan_.work != Work::kTrain || config().get<bool>("run.allow_overcommit")) return;
     SeenMemory mine{};
-    mine.planned = rank_memory(memory_plan_, services_.seat.rank, /*host_comm=*/buffer_bytes(), /*device_comm=*/0,
-                               activation_bytes().value_or(0));
+    mine.planned = rank_memory(memory_plan_, services_.seat.rank, /*host_comm=*/buffer_bytes() + codec_bytes_,
+                               /*device_comm=*/0, activation_bytes().value_or(0));
     mine.device = services_.device->info();
     mine.addresses_left = ddh::free_addresses().bytes;
     std::vector<SeenMemory> all(static_cast<size_t>(services_.seat.world_size()));
@@ -201,7 +204,9 @@ class Rank : RankSetup {
     if (model_table_->prepare != nullptr) model_.call(PluginCall::kPrepare, model_table_->prepare);
     check_generation(config(), *model_desc_, model_, sampler(), eval_program());
     services_.params->init_buffers(*services_.staging);
+    attach_codec();
     strategy_.call(PluginCall::kMaterialize, strategy_table_->materialize);
+    own_ = agree_strategy_tensors(state_source(), *services_.comm);
     checks_ = std::make_unique<StepChecks>(state_source(), *services_.step, *services_.params, *services_.comm,
                                            *services_.staging);
     views_ = std::make_unique<ViewCheck>(*model_desc_, compute_dtype(config(), plan_.model));
@@ -214,16 +219,20 @@ class Rank : RankSetup {
   // After this the length of the run is known.
   void go_on_from_checkpoint() {
     replicas_ = std::make_unique<ReplicaChecks>(services_, state_source());
-    checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source(), *replicas_, *checks_);
+    shown_ = std::make_unique<ShownWeights>(state_source(), services_.step->optimizers(), *services_.staging);
+    checkpoints_ = std::make_unique<Checkpointing>(services_, plan_, state_source(), *replicas_, *checks_, *shown_);
     checkpoints_->load(*order_);
     if (const std::optional<TrainPosition> position = checkpoints_->position()) order_->begin_after(*position);
     checkpoints_->require_room(*order_);
     if (!plan_.model.has_cap(DDH_CAP_EMPTY_BATCH)) require_no_empty(*order_, config(), *model_desc_);
     rates_ = std::make_unique<PhaseRates>(services_, plan_, phases_, *order_, evaluates(config()));
+    check_rhythm_of_rates(services_.step->world_every(), strategy_seat_.shown, rates_->reader_of_losses(),
+                          evaluates(config()));
     if (plan_.final_weights != nullptr) reserve_final_weights(*plan_.final_weights, *model_desc_, *services_.comm);
   }
 
   void say_what_runs() const {
+    say_caps();
     uint64_t numel = 0;
     for (uint32_t p = 0; p < model_desc_->n_params; ++p) numel += model_desc_->params[p]->numel;
     const auto world = static_cast<uint64_t>(services_.seat.world_size());
@@ -235,6 +244,9 @@ class Rank : RankSetup {
                                 "; " + plan_.run_dir.string();
     services_.log->info("{}: {} parameters, {} on {} over {}{}", model_desc_->name, numel, plan_.strategy.id(),
                         counted(world, "rank"), plan_.comm.id(), batch);
+    if (shown_ != nullptr && shown_->exist())
+      services_.log->info("evaluations and files of weights have what {} shows (train.eval_weights)",
+                          services_.step->optimizers().shown()->call.name());
     const ddh_device_info device = services_.device->info();
     constexpr double kGiB = 1024.0 * 1024 * 1024;
     const std::string why = plan_.device_reason.empty() ? "" : "; device.plugin=auto chose it: " + plan_.device_reason;
@@ -243,11 +255,30 @@ class Rank : RankSetup {
                         why);
   }
 
+  // Each plugin that trains on purpose otherwise than ddp, or that can't resume exactly.
+  void say_caps() const {
+    const auto say = [&](const Plugin& plugin) {
+      const std::string who = kind_name(plugin.desc->kind) + " '" + plugin.id() + "'";
+      if (plugin.has_cap(DDH_CAP_LOSSY))
+        services_.log->info(
+            "{} communicates less or rounds more on purpose (DDH_CAP_LOSSY): its numbers differ from "
+            "those of strategies that do not",
+            who);
+      if (plugin.has_cap(DDH_CAP_INEXACT_RESUME) && plan_.work == Work::kTrain)
+        services_.log->info(
+            "{} has state that checkpoints do not hold (DDH_CAP_INEXACT_RESUME): a resumed run does "
+            "not continue with the bits of an uninterrupted one",
+            who);
+    };
+    for (const Plugin* plugin : used_plugins(plan_)) say(*plugin);
+  }
+
   void work() {
     if (plan_.work != Work::kTrain) services_.seat.record.set_begun();
     switch (plan_.work) {
       case Work::kTrain:
         train();
+        shown_->show();  // until the end: no step follows
         save();
         if (!train_end_.idle) compare_with_plan();
         if (train_end_.idle)
@@ -389,14 +420,14 @@ class Rank : RankSetup {
     if (host_comm_table_ != nullptr) host_comm_.call(PluginCall::kFinalize, host_comm_table_->finalize);
   }
 
-  StateSource state_source() const { return {strategy_, *strategy_table_, *model_desc_}; }
+  StateSource state_source() const { return {strategy_, *strategy_table_, *model_desc_, *services_.step, &own_}; }
 
   // Of the first program of the last phase, which knows all that the run has trained.
   int32_t eval_program() const { return eval_program_of(*model_desc_, phases_.back().turns.front()); }
 
   TrainSetup setup() {
-    return {services_,  *runner_,       *model_desc_, model_.get(),    *model_table_, {data_callers(), model_.caller()},
-            *programs_, state_source(), phases_,      train_programs_, eval_program()};
+    return {services_,  *runner_,       *model_desc_, model_.get(), *model_table_,   {data_callers(), model_.caller()},
+            *programs_, state_source(), shown_.get(), phases_,      train_programs_, eval_program()};
   }
   std::vector<PluginCaller> data_callers() const {
     std::vector<PluginCaller> callers;
@@ -411,6 +442,7 @@ class Rank : RankSetup {
       services_.device->streams().synchronize(services_.device->context(), nullptr, ignored.get());
     output_.reset();
     checkpoints_.reset();
+    shown_.reset();
     replicas_.reset();
     checks_.reset();
     strategy_ = Instance();
@@ -425,8 +457,10 @@ class Rank : RankSetup {
   std::unique_ptr<PhaseRates> rates_;
   const ddh_comm_backend_api *comm_table_ = nullptr, *host_comm_table_ = nullptr;
   WorkEstimates estimates_;
+  std::vector<StrategyTensor> own_;  // of the strategy
   std::unique_ptr<StepChecks> checks_;
   std::unique_ptr<ReplicaChecks> replicas_;
+  std::unique_ptr<ShownWeights> shown_;
   std::unique_ptr<Checkpointing> checkpoints_;
   std::unique_ptr<ViewCheck> views_;
   std::unique_ptr<OpRunner> runner_;

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 
+#include "engine/checks/rhythm.hpp"
 #include "engine/loop/estimate.hpp"
 #include "engine/loop/evaluations.hpp"
 #include "engine/services/optim/optimizers.hpp"
+#include "engine/settings/eval_weights.hpp"
 #include "engine/settings/model_settings.hpp"
 #include "engine/state/buffers.hpp"
 
@@ -17,11 +19,13 @@ RankSetup::RankSetup(const RunPlan& plan, std::unique_ptr<RunConfig> config, std
                      const RankSeat& seat)
     : plan_(plan),
       services_(seat, std::move(config), std::move(log)),
-      device_seat_(services_, "device:" + plan.device.id()),
-      comm_seat_(services_, "comm:" + plan.comm.id()),
-      host_comm_seat_(services_, plan.has_host_comm() ? "comm:" + plan.host_comm.id() : "comm", "comm_host"),
-      model_seat_(services_, "model:" + plan.model.id()),
-      strategy_seat_(services_, "strategy:" + plan.strategy.id()) {
+      device_seat_(services_, "device:" + plan.device.id(), "", plan.device.desc),
+      comm_seat_(services_, "comm:" + plan.comm.id(), "", plan.comm.desc),
+      host_comm_seat_(services_, plan.has_host_comm() ? "comm:" + plan.host_comm.id() : "comm", "comm_host",
+                      plan.host_comm.desc),
+      model_seat_(services_, "model:" + plan.model.id(), "", plan.model.desc),
+      strategy_seat_(services_, "strategy:" + plan.strategy.id(), "", plan.strategy.desc),
+      codec_seat_(services_, plan.has_codec() ? "codec:" + plan.codec.id() : "codec", "", plan.codec.desc) {
   for (const std::string& address : seat.nodes->addresses()) addresses_.push_back(address.c_str());
 }
 
@@ -118,17 +122,29 @@ void RankSetup::name_units() const {
   services_.seat.record.set_unit_names(names.data(), names.size());
 }
 
+OptimizerRef RankSetup::make_optimizer(const RunPlan::Optimizer& given) {
+  const std::string kind = given.section.starts_with(kFollower) ? "optimizer" : given.section;
+  optimizer_seats_.emplace_back(services_, kind + ":" + given.plugin.id(), given.section, given.plugin.desc);
+  optimizers_.push_back(make(given.plugin, optimizer_seats_.back(), given.section.c_str()));
+  const Instance& optimizer = optimizers_.back();
+  const auto& table = optimizer.require<ddh_optimizer_api>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_API_MIN_SIZE);
+  optimizer.call(PluginCall::kAttach, table.attach, model_desc_);
+  check_slots(optimizer.get(), table, optimizer.caller());
+  return {optimizer.get(),   &table,
+          given.section,     optimizer.caller(),
+          given.plugin.desc, optimizer.find<ddh_migrate_api>(DDH_MIGRATE_IFACE, DDH_MIGRATE_API_MIN_SIZE)};
+}
+
+// Only a training has state of which an optimizer could show anything.
 void RankSetup::make_optimizers() {
   std::vector<OptimizerRef> refs;
-  for (const RunPlan::Optimizer& given : plan_.optimizers) {
-    optimizer_seats_.emplace_back(services_, given.section + ":" + given.plugin.id(), given.section);
-    optimizers_.push_back(make(given.plugin, optimizer_seats_.back(), given.section.c_str()));
-    const Instance& optimizer = optimizers_.back();
-    const auto& table = optimizer.require<ddh_optimizer_api>(DDH_OPTIMIZER_IFACE, DDH_OPTIMIZER_API_MIN_SIZE);
-    optimizer.call(PluginCall::kAttach, table.attach, model_desc_);
-    check_slots(optimizer.get(), table, optimizer.caller());
-    refs.push_back({optimizer.get(), &table, given.section, optimizer.caller()});
+  for (const RunPlan::Optimizer& given : plan_.optimizers) refs.push_back(make_optimizer(given));
+  for (const RunPlan::Optimizer& given : plan_.followers) {
+    if (plan_.work != Work::kTrain) continue;
+    refs.push_back(make_optimizer(given));
+    refs.back().follows = true;
   }
+  if (plan_.work == Work::kTrain) choose_shown(refs, config().get<std::string>("train.eval_weights"));
   services_.step = std::make_unique<StepCoordinator>(
       *services_.comm, *services_.device, *services_.windows, *model_desc_,
       StepSettings{config().get<double>("train.clip_norm"), config().get<double>("train.clip_value"),
@@ -137,7 +153,31 @@ void RankSetup::make_optimizers() {
   services_.step->set_optimizers(refs, programs_->described());
 }
 
-void RankSetup::make_strategy(uint32_t flags) {
+ddh_codec_args RankSetup::codec_args() const {
+  return {sizeof(ddh_codec_args), services_.seat.rank, services_.seat.world_size(), 0, model_desc_};
+}
+
+// An evaluation has no gradients.
+void RankSetup::make_codec() {
+  if (!plan_.has_codec() || plan_.work != Work::kTrain) return;
+  codec_ = make(plan_.codec, codec_seat_, "codec");
+  const auto& table = codec_.require<ddh_codec_api>(DDH_CODEC_IFACE, DDH_CODEC_API_MIN_SIZE);
+  services_.codec = std::make_unique<RunCodec>(codec_.get(), table, codec_.caller(), *model_desc_);
+  codec_bytes_ = services_.codec->plan(codec_args());
+}
+
+void RankSetup::attach_codec() {
+  if (services_.codec == nullptr) return;
+  const auto comm_bytes = [&] { return services_.memory.usage(DDH_TAG_COMM).now_bytes; };
+  const uint64_t before = comm_bytes();
+  services_.codec->attach(codec_args());
+  if (const uint64_t taken = comm_bytes() - before; taken > codec_bytes_)
+    codec_.caller().blame(PluginCall::kAttach, {}, "allocates ", taken, " bytes of tag comm, but planned ",
+                          codec_bytes_);
+}
+
+void RankSetup::make_strategy(uint32_t flags, int64_t total_steps) {
+  services_.own_optims = std::make_shared<OwnOptims>(services_, *model_desc_, plan_.find_optimizer);
   strategy_ = make(plan_.strategy, strategy_seat_, "strategy");
   strategy_table_ = &strategy_.require<ddh_strategy_api>(DDH_STRATEGY_IFACE, DDH_STRATEGY_API_MIN_SIZE);
   const bool rank_first = config().get<std::string>("train.reduce_order") == "rank_first";
@@ -159,8 +199,14 @@ void RankSetup::make_strategy(uint32_t flags) {
                              flags,
                              services_.seat.nodes->node_of().data(),
                              static_cast<uint32_t>(services_.seat.nodes->count()),
-                             0};
+                             0,
+                             total_steps};
   strategy_.call(PluginCall::kAttach, strategy_table_->attach, &args);
+  if (plan_.work == Work::kTrain) {
+    const uint32_t world_every = rhythm_of(strategy_, *strategy_table_);
+    check_rhythm(world_every, strategy_seat_.shown, config(), *model_desc_, phases_);
+    services_.step->set_rhythm(world_every, scales_loss(config()));
+  }
   memory_plan_.struct_size = sizeof memory_plan_;
   memory_plan_.sent_bytes = memory_plan_.sent_between_nodes_bytes = DDH_PLAN_UNKNOWN;
   const Memory::Usage before = services_.memory.usage();
@@ -201,6 +247,9 @@ void RankSetup::end_setup() {
   if (services_.device != nullptr)
     services_.device->streams().synchronize(services_.device->context(), nullptr, ignored.get());
   strategy_ = Instance();
+  services_.own_optims.reset();
+  services_.codec.reset();
+  codec_ = Instance();
   optimizers_.clear();
   model_ = Instance();
   services_.step.reset();

@@ -12,6 +12,7 @@
 
 #include "engine/calls/instance.hpp"
 #include "engine/checks/check_model.hpp"
+#include "engine/services/optim/optimizers.hpp"
 #include "engine/services/tables/interfaces.hpp"
 #include "engine/settings/course.hpp"
 #include "engine/settings/run_plan.hpp"
@@ -40,8 +41,11 @@ class RankSetup {
   void choose_programs();
   // After these, and a Comm in the services.
   void make_optimizers();
-  // `flags`: DDH_ATTACH_*.
-  void make_strategy(uint32_t flags);
+  // Before make_strategy, which asks it: the run's codec, if it has one. It allocates nothing before attach_codec.
+  void make_codec();
+  void attach_codec();
+  // `flags`: DDH_ATTACH_*. `total_steps`: of the run; 0: not known.
+  void make_strategy(uint32_t flags, int64_t total_steps = 0);
   // The most that a micro-batch of a training program takes at once. nullopt: the model has no estimates.
   [[nodiscard]] std::optional<uint64_t> activation_bytes() const;
   [[nodiscard]] uint64_t buffer_bytes() const;  // that the exchange of the model's buffers takes
@@ -59,21 +63,24 @@ class RankSetup {
   const RunPlan& plan_;
   RankServices services_;
   std::vector<const char*> addresses_;  // of the nodes; empty if all ranks are on one machine
-  PluginSeat device_seat_, comm_seat_, host_comm_seat_, model_seat_, strategy_seat_;
+  PluginSeat device_seat_, comm_seat_, host_comm_seat_, model_seat_, strategy_seat_, codec_seat_;
   std::deque<PluginSeat> optimizer_seats_;  // elements stay in place
-  Instance device_, comm_, host_comm_, model_, strategy_;
-  std::deque<Instance> optimizers_;  // in the order of train.optimizers
+  Instance device_, comm_, host_comm_, model_, strategy_, codec_;
+  std::deque<Instance> optimizers_;  // in the order of train.optimizers, then of train.followers
   const ddh_model_api* model_table_ = nullptr;
   const ddh_strategy_api* strategy_table_ = nullptr;
   ModelCopy model_copy_;
   const ddh_model_desc* model_desc_ = nullptr;
   ddh_plan memory_plan_{};
+  uint64_t codec_bytes_ = 0;  // that the codec will allocate
   std::vector<PhaseSpec> phases_;
   std::vector<int32_t> train_programs_;  // in turn, or those of all phases
   std::unique_ptr<RunPrograms> programs_;
 
  private:
+  [[nodiscard]] ddh_codec_args codec_args() const;
   [[nodiscard]] bool sums_in_bf16() const;
+  OptimizerRef make_optimizer(const RunPlan::Optimizer& given);
   void name_units() const;
   void leave_out_programs();
   void check_optimizers() const;

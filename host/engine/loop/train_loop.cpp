@@ -217,7 +217,7 @@ class TrainLoop {
     changes_.before(now);
     const double seed_scale = seed_scale_for(now.span.count, loss_scale_.value());
     services_.step->begin(now.step, now.program, rates_.lr(described.optimizer, now), seed_scale, loss_scale_.value());
-    setup_.runner.step_begin(now.program, now.step);
+    setup_.runner.step_begin(now.program, now.step, now.step == order_.last_step());
     buffers_.sync();
 
     metrics_.begin(described.n_metrics, accum_);
@@ -240,9 +240,28 @@ class TrainLoop {
                                 results_at_once ? std::function<void()>() : take_all);
     checkpoints_.before_update();
     setup_.runner.step();
+    if (services_.step->outcome().is_quiet) return;
     warn_of_left_out(buffers_.fold(), now.step);
-    report(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, now.program,
-           services_.step->outcome().world, values_);
+    report_quiet(services_.step->outcome().quiet);
+    values_ = values_of(now.program, services_.step->outcome().world);
+  }
+
+  std::vector<ReportedValue> values_of(int32_t program, const FoldedMetrics& metrics) {
+    std::vector<ReportedValue> values;
+    report(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, program, metrics, values);
+    return values;
+  }
+
+  // Records the steps of which only now the metrics of all ranks are known.
+  void report_quiet(const std::vector<FoldedMetrics>& metrics) {
+    for (size_t i = 0; i < std::min(metrics.size(), quiet_.size()); ++i) {
+      QuietStep& step = quiet_[i];
+      const std::vector<ReportedValue> values = values_of(step.facts.work.program, metrics[i]);
+      step.facts.values = values;
+      step.outcome.world = metrics[i];
+      output_.step_end(step.block, step.outcome, step.facts);
+    }
+    quiet_.clear();
   }
 
   // `buffer`: what Buffers::fold returned. Said once, because it may be so in every step.
@@ -266,35 +285,63 @@ class TrainLoop {
   Next finish_step(const TrainStep& now) {
     const ddh_step_block& block = services_.step->block();
     const StepOutcome& outcome = services_.step->outcome();
-    output_.step_end(block, outcome,
-                     {values_,
-                      setup_.train_programs.size() > 1 ? setup_.model.programs[now.program]->name : "",
-                      now.span.count,
-                      {now.program, now.cut.micro_batch},
-                      epoch_place(order_, now)});
+    const StepFacts facts{values_,
+                          setup_.train_programs.size() > 1 ? setup_.model.programs[now.program]->name : "",
+                          now.span.count,
+                          {now.program, now.cut.micro_batch},
+                          epoch_place(order_, now),
+                          output_.step_ms()};
+    if (outcome.is_quiet)
+      quiet_.push_back({block, outcome, facts});
+    else
+      output_.step_end(block, outcome, facts);
     require_success_possible(loss_scale_.step_done(!outcome.nonfinite.empty()), outcome, block);
     skipped_in_a_row_ = block.skip == 0 ? 0 : skipped_in_a_row_ + 1;
     require_progress(skipped_in_a_row_, max_skipped_, outcome, block);
-    rates_.step_done(now, block.skip != 0, values_.front().value);
-    const bool stops = outcome.requests.stop;
+    // Other groups can't know what one of them has skipped, nor its loss, and rates are equal on all ranks.
+    rates_.step_done(now, block.skip != 0 && !outcome.is_of_group, outcome.is_quiet ? NAN : values_.front().value);
+    const bool stops = outcome.requests.stop || is_named_last(now.step);
     if (!stops || checkpoints_.saves_at_stop()) {
       updates_.step_done(now.step);
       changes_.after(now);
     }
+    if (order_.is_at_end(position_)) settle(now.step);
     const bool evaluates = evaluations_.are_due(now);
     const bool is_evaluated = !evaluates || (!stops && evaluate());
     Next next = stops || !is_evaluated ? Next::stop : Next::step;
     if (next == Next::step && evaluates && evaluations_.end_run()) next = Next::end;
     const bool ends = next != Next::step || order_.is_at_end(position_);
     replicas_.step_done(now.step, ends);
-    checkpoints_.step_done({now, outcome.requests, ends, !is_evaluated}, state());
+    StepRequests requests = outcome.requests;
+    requests.stop = stops;
+    checkpoints_.step_done({now, requests, ends, !is_evaluated}, state());
+    // Nothing is known of these steps after a resume.
+    if (!quiet_.empty() && (ends || checkpoints_.has_begun(now.step)))
+      report_quiet(services_.step->share_quiet_metrics());
     output_.saved(checkpoints_.last_committed());
     return next;
   }
 
+  // Where ranks do not agree in every step, the launcher says after which one they end.
+  bool is_named_last(int64_t step) {
+    return services_.step->world_every() > 1 && services_.seat.record.last_step_before(step + 1) <= step;
+  }
+
+  // The strategy's ranks agree at the end, also between the steps of its rhythm.
+  void settle(int64_t step) {
+    if (services_.step->world_every() == 1) return;
+    checkpoints_.before_update();
+    setup_.runner.settle();
+    replicas_.settled(step);
+  }
+
   bool evaluate() {
     buffers_.sync();  // the values that a file would hold
-    return evaluations_.run(position_);
+    if (setup_.shown->exist()) checkpoints_.before_update();
+    setup_.shown->show();
+    const bool is_done = evaluations_.run(position_);
+    setup_.shown->restore();
+    return is_done;
   }
 
   TrainState state() {
@@ -321,6 +368,13 @@ class TrainLoop {
   Buffers buffers_;
   MicroMetrics metrics_;
   std::vector<ReportedValue> values_;  // of the step
+  // A step whose metrics the other ranks do not know yet.
+  struct QuietStep {
+    ddh_step_block block;
+    StepOutcome outcome;
+    StepFacts facts;
+  };
+  std::vector<QuietStep> quiet_;
 };
 
 }  // namespace

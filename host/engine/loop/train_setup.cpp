@@ -11,8 +11,8 @@ bool stop_wanted(const TrainSetup& setup) {
   return setup.services.comm->any(setup.services.seat.record.stop_requested(), "stop");
 }
 
-void OpRunner::step_begin(int32_t program, int64_t step) {
-  const ddh_step_begin_args args{sizeof(ddh_step_begin_args), program, step};
+void OpRunner::step_begin(int32_t program, int64_t step, bool is_last) {
+  const ddh_step_begin_args args{sizeof(ddh_step_begin_args), program, step, is_last ? DDH_STEP_LAST : 0U, 0};
   strategy_.call(PluginCall::kStepBegin, strategy_table_.step_begin, &args);
 }
 
@@ -72,6 +72,10 @@ void OpRunner::metrics(int32_t program, uint64_t micro_batch, double* sums, doub
       model_.caller().blame(PluginCall::kMetrics, {}, "gave metric ", i, " (", described.metrics[i], ") the count ",
                             counts[i], ", which is not a valid number of samples");
   }
+}
+
+void OpRunner::settle() {
+  if (DDH_CAN(&strategy_table_, ddh_strategy_api, settle)) strategy_.call(PluginCall::kSettle, strategy_table_.settle);
 }
 
 void OpRunner::step() {

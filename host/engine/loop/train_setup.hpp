@@ -13,6 +13,7 @@
 #include "engine/services/tables/interfaces.hpp"
 #include "engine/settings/course.hpp"
 #include "engine/settings/run_programs.hpp"
+#include "engine/state/shown_weights.hpp"
 #include "engine/state/state_entries.hpp"
 
 namespace ddhost {
@@ -40,7 +41,7 @@ class OpRunner {
         checks_(checks),
         clock_(clock) {}
 
-  void step_begin(int32_t program, int64_t step);
+  void step_begin(int32_t program, int64_t step, bool is_last);
   // All ops of one micro-batch.
   void run(const ProgramOps& ops, const MicroBatch& micro, const Batch& batch, double seed_scale) {
     run(ops, micro, batch.get(), seed_scale);
@@ -53,6 +54,8 @@ class OpRunner {
     model_table_.discard(model_.get(), static_cast<int32_t>(micro_batch));
   }
   void step();
+  // After the last step, where the strategy has more to do then.
+  void settle();
 
  private:
   const Instance& strategy_;
@@ -75,6 +78,7 @@ struct TrainSetup {
   BatchCallers model_callers;
   const RunPrograms& programs;
   StateSource state;
+  ShownWeights* shown;  // of a training, else null
   const std::vector<PhaseSpec>& phases;
   std::vector<int32_t> train_programs;  // in turn, or those of all phases
   int32_t eval_program;                 // of the last phase's first program, which samples; -1: none

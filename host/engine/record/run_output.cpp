@@ -86,8 +86,12 @@ void RunOutput::step_begin(int64_t step) {
   step_start_ = Clock::now();
 }
 
+double RunOutput::step_ms() const {
+  return std::chrono::duration<double, std::milli>(Clock::now() - step_start_).count();
+}
+
 void RunOutput::step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts) {
-  const double step_ms = std::chrono::duration<double, std::milli>(Clock::now() - step_start_).count();
+  const double step_ms = facts.step_ms;
   totals_.step_ms += step_ms;
   totals_.items += outcome.world.items;
   ++totals_.steps;
@@ -219,7 +223,7 @@ Monitors::Monitors(RankServices& services, const std::vector<Plugin>& plugins, c
                               resumed_after};
   for (const Plugin& plugin : plugins) {
     const std::string section = "monitor." + plugin.id();
-    const PluginSeat& seat = seats_.emplace_back(services, "monitor:" + plugin.id(), section);
+    const PluginSeat& seat = seats_.emplace_back(services, "monitor:" + plugin.id(), section, plugin.desc);
     Instance instance(plugin, seat.host(), section, &services.seat.record);
     const auto& table = instance.require<ddh_monitor_api>(DDH_MONITOR_IFACE, DDH_MONITOR_API_MIN_SIZE);
     instance.call(PluginCall::kRunBegin, table.begin, &args);

@@ -69,6 +69,7 @@ struct StepFacts {
   uint64_t samples;                       // of all ranks
   WorkKind work;
   EpochPlace epoch;
+  double step_ms;
 };
 
 class RunOutput {
@@ -86,6 +87,9 @@ class RunOutput {
   // the monitors open what they write to, and writes config.json and run.json. Error: a file can't be written.
   void begin();
   void step_begin(int64_t step);
+  // Milliseconds since step_begin.
+  [[nodiscard]] double step_ms() const;
+  // `facts` of a step of some time ago have their step_ms.
   void step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts);
   // `program`: as in StepFacts.
   void evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program);

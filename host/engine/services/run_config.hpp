@@ -17,6 +17,8 @@ namespace ddhost {
 
 // The prefix of the section of a further optimizer: "optimizer_kg".
 inline constexpr std::string_view kFurtherOptimizer = "optimizer_";
+// The prefix of the options of an optimizer in train.followers: "follower.ema".
+inline constexpr std::string_view kFollower = "follower.";
 // The prefix of the section of a schedule that phases name: "schedule_kg".
 inline constexpr std::string_view kFurtherSchedule = "schedule_";
 
@@ -48,6 +50,11 @@ class RunConfig {
 
   // Sets a value that the run has determined (ddh.config agree).
   virtual void set_measured(const std::string& key, const std::string& value) = 0;
+  // A copy with one more section, for a plugin that another plugin makes. `schema`: of its options. `options`: JSON of an
+  // object with some of them; "": the defaults. Throws if one is unknown or illegal.
+  [[nodiscard]] virtual std::unique_ptr<RunConfig> with_section(const std::string& section, const char* schema,
+                                                                const std::string& owner,
+                                                                const std::string& options) const = 0;
   // A copy for one rank.
   [[nodiscard]] virtual std::unique_ptr<RunConfig> clone() const = 0;
 

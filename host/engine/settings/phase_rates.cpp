@@ -2,21 +2,12 @@
 #include "engine/settings/phase_rates.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 namespace ddhost {
 namespace {
-
-constexpr uint32_t kMaxNumbers = 4096;  // maximum numbers of an instance; a larger count is an error
-
-std::string names_of(const ScheduleState& state) {
-  std::string list;
-  for (const auto& [name, number] : state) list += (list.empty() ? "" : ", ") + name;
-  return list.empty() ? "nothing" : list;
-}
 
 constexpr const char* kOfTheRun = "schedule";
 
@@ -30,7 +21,7 @@ const Plugin& plugin_of(const RunPlan& plan, const std::string& section) {
 
 Schedules::Schedules(RankServices& services, const Plugin& plugin, const std::string& section, int64_t steps,
                      bool evaluates, std::optional<double> lr)
-    : seat_(services, section + ":" + plugin.id(), section),
+    : seat_(services, section + ":" + plugin.id(), section, plugin.desc),
       name_(ddh::str(section, ".type=", plugin.id())),
       reads_losses_(plugin.has_cap(DDH_CAP_READS_LOSS)),
       evaluates_(evaluates) {
@@ -42,7 +33,7 @@ Schedules::Schedules(RankServices& services, const Plugin& plugin, const std::st
     const ddh_schedule_args args{sizeof(ddh_schedule_args), 0,
                                  lr.value_or(services.config.get<double>(optimizer + ".lr")), steps};
     instance.call(PluginCall::kAttach, table_->attach, &args);
-    static_cast<void>(numbers(instance));  // its checks
+    static_cast<void>(numbers(instance).addresses());  // its checks
   }
 }
 
@@ -72,52 +63,16 @@ void Schedules::observe(double loss) {
   for (const Instance& instance : all_) instance.call(PluginCall::kObserve, table_->observe, loss);
 }
 
-std::map<std::string, double*> Schedules::numbers(const Instance& instance) const {
-  std::map<std::string, double*> all;
-  if (table_->number_count == nullptr || table_->number == nullptr) return all;
-  const uint32_t count = table_->number_count(instance.get());
-  if (count > kMaxNumbers)
-    instance.caller().blame(PluginCall::kNumber, {}, "has ", count, " numbers, at most ", kMaxNumbers,
-                            " are supported");
-  for (uint32_t i = 0; i < count; ++i) {
-    ddh_schedule_number number{sizeof(ddh_schedule_number), 0, nullptr, nullptr};
-    instance.call(PluginCall::kNumber, table_->number, i, &number);
-    if (number.name == nullptr || *number.name == '\0' || number.value == nullptr)
-      instance.caller().blame(PluginCall::kNumber, {}, "gave number ", i, " without a name or a value (NULL)");
-    if (!all.emplace(number.name, number.value).second)
-      instance.caller().blame(PluginCall::kNumber, {}, "gave two numbers the name '", number.name, "'");
-  }
-  return all;
+NamedNumbers<ddh_schedule_number, ddh_schedule_api> Schedules::numbers(const Instance& instance) const {
+  return {instance.get(), *table_, instance.caller()};
 }
 
-ScheduleState Schedules::state(int32_t optimizer) const {
-  ScheduleState state;
-  for (const auto& [name, value] : numbers(at(optimizer))) state[name] = *value;
-  return state;
-}
+ScheduleState Schedules::state(int32_t optimizer) const { return numbers(at(optimizer)).values(); }
 
 void Schedules::restore(int32_t optimizer, const ScheduleState& saved) {
-  const std::string saved_names = names_of(saved), own_names = names_of(state(optimizer));
-  if (saved_names != own_names)
-    ddh::fail(DDH_FAILED_PRECONDITION, "the saved state of the learning-rate schedule holds ", saved_names, ", but ",
-              at(optimizer).caller().name(), " keeps ", own_names,
-              "; continue with the schedule.type of the checkpoint");
-  for (const auto& [name, value] : numbers(at(optimizer))) *value = saved.at(name);
-  require_kept(optimizer, saved);
-}
-
-// A schedule that gives the address of a copy would go on with its first values.
-void Schedules::require_kept(int32_t optimizer, const ScheduleState& saved) const {
-  const PluginCaller& caller = at(optimizer).caller();
-  const ScheduleState now = state(optimizer);
-  if (names_of(now) != names_of(saved))
-    caller.blame(PluginCall::kNumber, {}, "gave ", names_of(saved), " and then ", names_of(now));
-  for (const auto& [name, value] : now) {
-    const double written = saved.at(name);
-    if (std::bit_cast<uint64_t>(value) == std::bit_cast<uint64_t>(written)) continue;  // so that NaN equals itself
-    caller.blame(PluginCall::kNumber, {}, "gave number '", name, "' with the value ", value,
-                 " after the host had written ", written, ", from the checkpoint, to the address that it gave for it");
-  }
+  numbers(at(optimizer))
+      .restore(saved, "the saved state of the learning-rate schedule",
+               "continue with the schedule.type of the checkpoint");
 }
 
 PhaseRates::PhaseRates(RankServices& services, const RunPlan& plan, const std::vector<PhaseSpec>& phases,

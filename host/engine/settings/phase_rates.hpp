@@ -15,6 +15,7 @@
 
 #include "ddh/kind/schedule.h"
 #include "engine/calls/instance.hpp"
+#include "engine/calls/named_numbers.hpp"
 #include "engine/samples/train_order.hpp"
 #include "engine/services/tables/interfaces.hpp"
 #include "engine/settings/course.hpp"
@@ -23,7 +24,7 @@
 namespace ddhost {
 
 // The state of an instance, for a checkpoint. Empty: its rate depends only on the step.
-using ScheduleState = std::map<std::string, double>;
+using ScheduleState = SavedNumbers;
 
 // One instance of the schedule for each optimizer, with that optimizer's own learning rate. Every instance gets every step,
 // also steps of other optimizers.
@@ -56,9 +57,7 @@ class Schedules {
 
  private:
   [[nodiscard]] const Instance& at(int32_t optimizer) const { return all_.at(static_cast<size_t>(optimizer)); }
-  // Pointers to the instance's numbers, by name.
-  [[nodiscard]] std::map<std::string, double*> numbers(const Instance& instance) const;
-  void require_kept(int32_t optimizer, const ScheduleState& saved) const;
+  [[nodiscard]] NamedNumbers<ddh_schedule_number, ddh_schedule_api> numbers(const Instance& instance) const;
   void observe(double loss);
 
   PluginSeat seat_;

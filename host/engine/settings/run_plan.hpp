@@ -12,6 +12,7 @@
 
 #include "checkpoint/tensor_files.hpp"
 #include "engine/calls/plugin.hpp"
+#include "engine/services/optim/own_optims.hpp"
 #include "engine/state/final_weights.hpp"
 
 namespace ddhost {
@@ -33,6 +34,8 @@ struct RunPlan {
   // The transport of host memory, where `comm` takes buffers of the device only (comm.host); else there is none.
   Plugin host_comm;
   [[nodiscard]] bool has_host_comm() const { return host_comm.desc != nullptr; }
+  Plugin codec;  // of gradients; none without codec.plugin
+  [[nodiscard]] bool has_codec() const { return codec.desc != nullptr; }
   // Further schedules that phases name, by their sections: "schedule_kg".
   struct PhaseSchedule {
     std::string section;
@@ -46,16 +49,31 @@ struct RunPlan {
     Plugin plugin;
   };
   std::vector<Optimizer> optimizers;
-  int ranks_per_node = 0;         // 0 = all on one node
-  int threads_per_rank = 1;       // of the libraries that plugins compute with
-  std::string instruction_set;    // "AuthenticAMD AVX-512": other instructions may give other bits
-  std::string facts;              // of a training: a JSON object for run.json (engine/record/run_history.hpp)
-  std::filesystem::path run_dir;  // absolute, exists, writable; empty if the run writes nothing
+  std::vector<Optimizer> followers;  // of train.followers, with the section "follower.ema"
+  int ranks_per_node = 0;            // 0 = all on one node
+  int threads_per_rank = 1;          // of the libraries that plugins compute with
+  std::string instruction_set;       // "AuthenticAMD AVX-512": other instructions may give other bits
+  std::string facts;                 // of a training: a JSON object for run.json (engine/record/run_history.hpp)
+  std::filesystem::path run_dir;     // absolute, exists, writable; empty if the run writes nothing
   std::vector<std::filesystem::path> resume;  // checkpoints to resume from, the newest first; empty: a new run
   std::map<std::string, ConvertedFile>
       converted;  // files of train.init_from that another program wrote, by their paths
   std::vector<Fingerprint> fingerprints;
   std::shared_ptr<const FinalWeights> final_weights;  // of train.save_final; null: none
+  // Loads an optimizer that a strategy makes for tensors of its own. Ranks that are threads may call it at once.
+  FindOptimizer find_optimizer;
 };
+
+// The plugins on which a checkpoint depends.
+inline std::vector<const Plugin*> used_plugins(const RunPlan& plan) {
+  std::vector<const Plugin*> out = {&plan.model, &plan.strategy};
+  for (const RunPlan::Optimizer& optimizer : plan.optimizers) out.push_back(&optimizer.plugin);
+  for (const RunPlan::Optimizer& follower : plan.followers) out.push_back(&follower.plugin);
+  out.push_back(&plan.schedule);
+  for (const RunPlan::PhaseSchedule& schedule : plan.phase_schedules) out.push_back(&schedule.plugin);
+  if (plan.has_codec()) out.push_back(&plan.codec);
+  out.insert(out.end(), {&plan.comm, &plan.device});
+  return out;
+}
 
 }  // namespace ddhost

@@ -16,16 +16,21 @@
 #include "engine/services/comm/comm.hpp"
 #include "engine/services/comm/together.hpp"
 #include "engine/services/memory/staging.hpp"
+#include "engine/services/run_codec.hpp"
 #include "engine/state/piece_copy.hpp"
 #include "engine/state/state_entries.hpp"
+#include "engine/state/state_migration.hpp"
 #include "engine/state/state_pieces.hpp"
 
 namespace ddhost {
 
 // Throws unless the checkpoint has the tensors that later phases need, and no others than those of the whole run: names the
-// first that differs.
-void check_same_tensors(const Manifest& manifest, const CheckpointLayout& needed, const CheckpointLayout& whole,
-                        const std::string& checkpoint);
+// first that differs. Tensors of older state are those that the migration names. State of the strategy that differs between
+// ranks may be missing, and state of another strategy may be there. Returns a sentence about what begins anew or is left out;
+// "": nothing.
+std::string check_same_tensors(const Manifest& manifest, const StateMigration& migration,
+                               const CheckpointLayout& needed, const CheckpointLayout& whole,
+                               const std::string& checkpoint);
 
 // Of this rank.
 struct ReadCount {
@@ -37,13 +42,15 @@ struct ReadCount {
 // used. Returns the error of the first rank that finds damage, or "" if there is none. Throws on every rank if one fails for
 // another reason, and on a rank whose strategy has other values after state_commit than were read. After an error the state
 // is undefined. [collective]
-std::string read_checkpoint(const std::filesystem::path& folder, const Manifest& manifest, const StateSource& source,
-                            const CheckpointLayout& layout, const Comm& comm, Staging& staging, ReadCount& count);
+std::string read_checkpoint(const std::filesystem::path& folder, const Manifest& manifest,
+                            const StateMigration& migration, const StateSource& source, const CheckpointLayout& layout,
+                            const Comm& comm, Staging& staging, ReadCount& count);
 
 struct SaveSettings {
   std::filesystem::path run_dir;
   bool in_background = true;
-  uint64_t most_bytes = 0;  // of this rank's copy; the rest is written before training continues. 0: no limit
+  uint64_t most_bytes = 0;          // of this rank's copy; the rest is written before training continues. 0: no limit
+  const RunCodec* codec = nullptr;  // of the run, whose state is written before training continues; null: none
 };
 
 // Takes the memory that a rank's saves need. [main]

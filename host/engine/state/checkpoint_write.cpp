@@ -6,6 +6,7 @@
 
 #include "checkpoint/checkpoint_folder.hpp"
 #include "engine/services/memory/staging.hpp"
+#include "engine/state/codec_state.hpp"
 #include "engine/state/piece_copy.hpp"
 
 namespace fs = std::filesystem;
@@ -101,6 +102,8 @@ CheckpointSave::CheckpointSave(SaveSettings settings, Manifest manifest, const S
     together(comm, "checkpoint: copy", [&] {
       writer_.emplace(partial_folder(settings_.run_dir, step()), layout);
       copy_or_write(source, staging, pieces);
+      if (settings_.codec != nullptr)
+        save_codec_state(*settings_.codec, partial_folder(settings_.run_dir, step()), comm.rank());
     });
     if (settings_.in_background) {
       thread_ = std::thread([this] {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "checkpoint/checkpoint_layout.hpp"
 #include "engine/calls/instance.hpp"
 #include "engine/services/memory/staging.hpp"
 #include "engine/services/optim/step_account.hpp"
@@ -15,15 +16,25 @@
 
 namespace ddhost {
 
-// The state of a strategy.
+// The state of a strategy. `own`: what agree_strategy_tensors returned; null: not agreed yet.
 struct StateSource {
   const Instance& strategy;
   const ddh_strategy_api& table;
   const ddh_model_desc& model;
+  const StepCoordinator& step;  // its optimizers say what slots there are
+  const std::vector<StrategyTensor>* own = nullptr;
 };
 
 // All entries of this rank. Throws ddh::Error, with plugin and call, if one violates the rules of its header.
 std::vector<ddh_state_entry> state_entries(const StateSource& source);
+
+// What the strategy lists beside shared parameters and slots, on any rank: its own state, and entries that differ between
+// ranks. Throws, on every rank, if ranks disagree about an entry, or if its elements do not occur once. [collective]
+std::vector<StrategyTensor> agree_strategy_tensors(const StateSource& source, const Comm& comm);
+
+// Needs `own`, unless the strategy has no such entries.
+// `shown` as in CheckpointLayout.
+CheckpointLayout layout_of(const StateSource& source, const Optimizers& optimizers, const std::vector<uint8_t>& shown);
 
 // The ranges of each parameter's values in the entries of this rank.
 Cover held_params(const ddh_model_desc& model, const std::vector<ddh_state_entry>& entries);

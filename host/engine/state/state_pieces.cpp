@@ -20,11 +20,11 @@ void check_dtype(const StateSource& source, const StoredTensor& tensor, int32_t 
 
 }  // namespace
 
-uint64_t place_hash(const char* values, uint64_t begin, uint64_t numel, uint64_t width) {
+uint64_t place_hash(const char* values, uint64_t begin, uint64_t numel, uint64_t width, uint64_t grid) {
   uint64_t sum = 0;
-  for (uint64_t done = 0; done < numel; done += DDH_GRID) {
-    const uint64_t bytes = std::min<uint64_t>(DDH_GRID, numel - done) * width;
-    sum += ddh::mix64(sum_of(values + done * width, bytes) + ddh::kMixStep * ((begin + done) / DDH_GRID + 1));
+  for (uint64_t done = 0; done < numel; done += grid) {
+    const uint64_t bytes = std::min(grid, numel - done) * width;
+    sum += ddh::mix64(sum_of(values + done * width, bytes) + ddh::kMixStep * ((begin + done) / grid + 1));
   }
   return sum;
 }
@@ -34,13 +34,13 @@ std::vector<StatePiece> state_pieces(const StateSource& source, const Checkpoint
   std::vector<StatePiece> out;
   for (size_t i = 0; i < entries.size(); ++i) {
     const ddh_state_entry& e = entries[i];
-    const int64_t tensor = e.kind == DDH_STATE_PARAM ? static_cast<int64_t>(layout.param(e.param))
-                                                     : layout.slot(static_cast<uint32_t>(e.slot), e.param);
+    const int64_t tensor = layout.of_entry(e);
     // A flat range has a slot for all its parameters, also for those that do not use it.
     if (tensor < 0 || e.numel == 0) continue;
-    check_dtype(source, layout.tensors()[static_cast<size_t>(tensor)], e.dtype);
+    if (e.kind != DDH_STATE_PARAM) check_dtype(source, layout.tensors()[static_cast<size_t>(tensor)], e.dtype);
+    const bool differs = e.scope == DDH_SCOPE_RANK;  // then each replica has a tensor of its own
     out.push_back({static_cast<size_t>(tensor), e.offset, e.numel, e.dtype, e.data, static_cast<uint32_t>(i),
-                   e.replica_index, e.replica_count});
+                   differs ? 0 : e.replica_index, differs ? 1 : e.replica_count});
   }
   std::stable_sort(out.begin(), out.end(), [](const StatePiece& a, const StatePiece& b) {
     return a.tensor != b.tensor ? a.tensor < b.tensor : a.offset < b.offset;

@@ -43,8 +43,8 @@ inline uint64_t stored_bytes(const StatePiece& piece, const CheckpointLayout& la
 }
 
 // A hash of elements [begin, begin + numel) of a tensor, `width` bytes each, and of their places; `begin` is a multiple of
-// DDH_GRID. The hashes of the parts of a tensor add up to that of the whole.
-uint64_t place_hash(const char* values, uint64_t begin, uint64_t numel, uint64_t width);
+// `grid`. The hashes of the parts of a tensor add up to that of the whole.
+uint64_t place_hash(const char* values, uint64_t begin, uint64_t numel, uint64_t width, uint64_t grid = DDH_GRID);
 
 // Every piece of this rank, in the order of the tensors. Throws if the strategy keeps a slot in another dtype than the
 // optimizer's. [main]

@@ -16,6 +16,12 @@
  * its revision: "ddh.comm/1". Revision 0 marks a draft, which may still change after 1.0. The first comment of each
  * header says whether it is a draft. This header is to be frozen at 1.0.
  *
+ * After a call into an instance has failed, only calls that end something follow on it: `destroy`, and before it `abort`,
+ * `close`, and functions whose names end in `destroy` or `release`; of a device also `synchronize`. Others may follow where the
+ * slot's comment gives the code a meaning, as DDH_UNIMPLEMENTED of an estimate. After DDH_UNAVAILABLE and DDH_ABORTED the host
+ * may create new instances in the same process. A service that fails has done nothing, unless its comment says more, and the
+ * plugin may go on; a strategy whose step goes on after a refused call is found out when `step` returns.
+ *
  * Every function pointer has some of these tags:
  *   [main]            called on the rank's main thread, one call at a time
  *   [step]            like [main], but only while a program runs. In training this is from step_begin until step
@@ -163,8 +169,9 @@ static inline uint64_t ddh_dtype_bytes(int32_t dtype) {
 
 /* ---- The host as a plugin sees it --------------------------------------------------------------- */
 
-/* The root of the host's interfaces, frozen for ever. get_interface returns a constant table that lives as long as the
- * host, or NULL if the host lacks it. `h` is the first argument of every function in those tables. [any] */
+/* The root of the host's interfaces, frozen for ever; `h` is the first argument of every function in its tables. get_interface
+ * gives a constant table that lives as long as the host, or NULL: the host lacks it, or the descriptor's `needs` and `wants`
+ * do, or this kind of plugin does not get it (docs/compatibility.md; the log says so once). [any] */
 typedef struct ddh_host {
   uint32_t struct_size;
   uint16_t abi_major, abi_minor;

@@ -153,7 +153,7 @@ class Gloo final : public messages::Transport {
 constexpr ddh::Option kOptions[] = {
     {"only_own_hosts", "boolean", "true", "",
      "let only the addresses of the run's hosts connect; false where a host has several addresses"}};
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, DDH_ALLOC_IFACE, nullptr};
 
 }  // namespace
 }  // namespace gloo_links

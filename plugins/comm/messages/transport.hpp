@@ -28,8 +28,8 @@ class Transport : public ddh::CommBackend {
   void all_gather(const ddh_coll& c) override { named(c, &Group::all_gather); }
   void broadcast(const ddh_coll& c) override { named(c, &Group::broadcast); }
   void all_to_all(const ddh_coll& c) override { named(c, &Group::all_to_all); }
-  void send(const ddh_coll& c) override { named(c, &Group::send); }
-  void recv(const ddh_coll& c) override { named(c, &Group::receive); }
+  void send_to(const ddh_coll& c) override { named(c, &Group::send); }
+  void receive_from(const ddh_coll& c) override { named(c, &Group::receive); }
   void barrier(ddh_group* group) override {
     in_group(of(group), [](Group& g) { g.barrier(); });
   }

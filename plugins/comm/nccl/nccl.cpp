@@ -79,17 +79,17 @@ class Nccl final : public ddh::CommBackend {
   void all_gather(const ddh_coll& args) override { of(args.group).all_gather(args); }
   void broadcast(const ddh_coll& args) override { of(args.group).broadcast(args); }
   void all_to_all(const ddh_coll& args) override { of(args.group).all_to_all(args); }
-  void send(const ddh_coll& args) override { of(args.group).send(args); }
-  void recv(const ddh_coll& args) override { of(args.group).recv(args); }
+  void send_to(const ddh_coll& args) override { of(args.group).send(args); }
+  void receive_from(const ddh_coll& args) override { of(args.group).recv(args); }
   void barrier(ddh_group*) override {
     ddh::fail(DDH_UNIMPLEMENTED, "comm 'nccl' has no barrier; the transport of comm.host has one");
   }
   void abort(const char* reason) override { watch_.abort_all(reason); }
-  void poll() override {
+  void check() override {
     for (const auto& group : groups_) group->communicator().require_healthy();
   }
   void finalize() override {
-    poll();
+    check();
     watch_.stop();
     for (const auto& group : groups_) group->communicator().finalize();
   }

@@ -71,7 +71,7 @@ class Loop final : public Transport {
   explicit Loop(const ddh_create& create) : Transport(create, std::make_unique<ThreadMemory>()) {}
 };
 
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, DDH_ALLOC_IFACE, nullptr};
 
 }  // namespace
 }  // namespace same_host

@@ -109,7 +109,7 @@ class Shm final : public Transport {
   explicit Shm(const ddh_create& create) : Transport(create, std::make_unique<ProcessMemory>()) {}
 };
 
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, DDH_ALLOC_IFACE, nullptr};
 
 }  // namespace
 }  // namespace same_host

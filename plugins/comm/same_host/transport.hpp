@@ -27,8 +27,8 @@ class Transport : public ddh::CommShared {
   void all_gather(const ddh_coll& args) override { of(args.group).all_gather(args); }
   void broadcast(const ddh_coll& args) override { of(args.group).broadcast(args); }
   void all_to_all(const ddh_coll& args) override { of(args.group).all_to_all(args); }
-  void send(const ddh_coll& args) override { of(args.group).send(args); }
-  void recv(const ddh_coll& args) override { of(args.group).recv(args); }
+  void send_to(const ddh_coll& args) override { of(args.group).send(args); }
+  void receive_from(const ddh_coll& args) override { of(args.group).recv(args); }
   void barrier(ddh_group* group) override { of(group).barrier(); }
   void abort(const char* reason) override;
   void finalize() override { world_.load()->barrier(); }

@@ -80,7 +80,7 @@ constexpr ddh::Option kOptions[] = {
     {"nvml", "string", R"("libnvidia-ml.so.1")", "",
      "library that measures the GPU (load, memory, temperature) for the metrics; without it they are left out"},
 };
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, nullptr};
 constexpr const char* kApis[] = {"cuda", nullptr};
 
 }  // namespace

@@ -49,8 +49,8 @@ class Sockets final : public ddh::CommBackend {
   void all_gather(const ddh_coll& c) override { sockets::all_gather(of(c.group), c); }
   void broadcast(const ddh_coll& c) override { sockets::broadcast(of(c.group), c); }
   void all_to_all(const ddh_coll& c) override { sockets::all_to_all(of(c.group), c); }
-  void send(const ddh_coll& c) override { sockets::send(of(c.group), c); }
-  void recv(const ddh_coll& c) override { sockets::recv(of(c.group), c); }
+  void send_to(const ddh_coll& c) override { sockets::send(of(c.group), c); }
+  void receive_from(const ddh_coll& c) override { sockets::recv(of(c.group), c); }
   void barrier(ddh_group* group) override { sockets::barrier(of(group)); }
 
   // The reason is stored before the connections end: a rank that sees their end finds it.
@@ -105,7 +105,7 @@ class Sockets final : public ddh::CommBackend {
   Group* world_ = nullptr;
 };
 
-constexpr const char* kNeeds[] = {DDH_KV_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_KV_IFACE, DDH_ALLOC_IFACE, nullptr};
 
 }  // namespace
 }  // namespace sockets

@@ -16,7 +16,7 @@ FullGrads::FullGrads(const ModelLayout& layout, const ddh_attach_args& args, uin
 uint64_t FullGrads::bytes() const {
   uint64_t bytes = 0;
   for (const FlatSpace& space : layout_->spaces) {
-    if (space.trained()) bytes += space.grad_bytes() + (accumulates_ ? space.grad_segment_bytes(args_.rank) : 0);
+    if (space.trained_plain()) bytes += space.grad_bytes() + (accumulates_ ? space.grad_segment_bytes(args_.rank) : 0);
   }
   return bytes;
 }
@@ -24,7 +24,7 @@ uint64_t FullGrads::bytes() const {
 SentBytes FullGrads::sent_bytes() const {
   SentBytes sent;
   for (const FlatSpace& space : layout_->spaces) {
-    if (!space.trained_in(layout_->first_program())) continue;
+    if (space.coded || !space.trained_in(layout_->first_program())) continue;
     sent += reductions_per_step(args_) * layout_->sent_grads(space);
     if (to_all_ != 0) sent += layout_->ranks.to_each(space.grad_segment_bytes(args_.rank));
   }
@@ -34,7 +34,7 @@ SentBytes FullGrads::sent_bytes() const {
 void FullGrads::materialize(const Host& host) {
   for (size_t i = 0; i < spaces_.size(); ++i) {
     const FlatSpace& space = layout_->spaces[i];
-    if (!space.trained()) continue;
+    if (!space.trained_plain()) continue;
     spaces_[i].ranges = space.segment_ranges(args_.rank);
     spaces_[i].exchange.emplace(host, args_.group, space.name, space.numel);
     if (accumulates_) {

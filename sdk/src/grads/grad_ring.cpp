@@ -18,8 +18,8 @@ void GradRing::choose_buffers() {
   std::vector<size_t> candidates;  // for the ring, the largest first
   for (size_t s = 0; s < spaces_.size(); ++s) {
     const FlatSpace& space = layout_->spaces[s];
-    spaces_[s].has_own_buffer = space.trained() && (space.shared || space.persistent || keeps_micro_sums);
-    if (space.trained() && !spaces_[s].has_own_buffer) candidates.push_back(s);
+    spaces_[s].has_own_buffer = space.trained_plain() && (space.shared || space.persistent || keeps_micro_sums);
+    if (space.trained_plain() && !spaces_[s].has_own_buffer) candidates.push_back(s);
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [&](size_t a, size_t b) { return layout_->spaces[a].numel > layout_->spaces[b].numel; });
@@ -34,7 +34,7 @@ uint64_t GradRing::bytes() const {
   uint64_t bytes = ring_size_ * ring_numel_ * sizeof(float);
   for (size_t s = 0; s < spaces_.size(); ++s) {
     const FlatSpace& space = layout_->spaces[s];
-    if (!space.trained()) continue;
+    if (!space.trained_plain()) continue;
     if (has_segment(s)) bytes += space.grad_segment_bytes(args_.rank);
     if (spaces_[s].has_own_buffer) bytes += space.grad_bytes();
   }
@@ -44,14 +44,14 @@ uint64_t GradRing::bytes() const {
 uint64_t GradRing::pinned_bytes() const {
   uint64_t bytes = 0;
   for (const FlatSpace& space : layout_->spaces)
-    if (space.trained() && options_.memory == DDH_MEM_PINNED) bytes += space.grad_segment_bytes(args_.rank);
+    if (space.trained_plain() && options_.memory == DDH_MEM_PINNED) bytes += space.grad_segment_bytes(args_.rank);
   return bytes;
 }
 
 SentBytes GradRing::sent_bytes() const {
   SentBytes sent;
   for (const FlatSpace& space : layout_->spaces) {
-    if (!space.trained_in(layout_->first_program())) continue;
+    if (space.coded || !space.trained_in(layout_->first_program())) continue;
     SentBytes once = layout_->sent_grads(space);
     once += options_.replicas.ranks.all_reduce(space.segment_numel(args_.rank), sizeof(float));
     sent += reductions_per_step(args_) * once;
@@ -66,7 +66,7 @@ void GradRing::materialize(const Host& host) {
              "strategy.grad_buffer_bytes=", bytes_for_overlap_, " lets them overlap");
   for (size_t s = 0; s < spaces_.size(); ++s) {
     const FlatSpace& space = layout_->spaces[s];
-    if (!space.trained()) continue;
+    if (!space.trained_plain()) continue;
     spaces_[s].ranges = space.segment_ranges(args_.rank);
     if (has_segment(s))
       spaces_[s].segment = Buffer(host, DDH_TAG_GRAD, space.grad_segment_bytes(args_.rank),

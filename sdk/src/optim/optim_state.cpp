@@ -45,35 +45,22 @@ OptimState::OptimState(const Host& host, const FlatSpace& space, std::vector<ddh
     : host_(&host), ranges_(std::move(ranges)), dtype_(space.dtype), memory_(memory), trained_(space.trained()) {
   if (!trained_) return;
   const auto buffer = [&](const char* what, uint64_t bytes) {
-    return Buffer(host, DDH_TAG_OPTIM, numel * bytes, str(what, space.name), DDH_ALLOC_ZERO, memory);
+    return Buffer(host, DDH_TAG_OPTIM, bytes, str(what, space.name), DDH_ALLOC_ZERO, memory);
   };
-  if (dtype_ != DDH_F32) master_ = buffer("master of ", sizeof(float));
-  for (uint32_t i = 0; i < host.optim->slot_count(host.h); ++i) {
-    const uint64_t bytes = slot_bytes(host, space, i);
-    slots_.push_back(bytes == 0 ? Buffer() : buffer("optimizer slot of ", bytes));
+  if (dtype_ != DDH_F32) master_ = buffer("master of ", numel * sizeof(float));
+  layouts_ = slot_layouts(host);
+  for (const SlotLayout& slot : layouts_) {
+    slots_.push_back(slot.is_used(space) ? buffer("optimizer slot of ", slot.bytes(ranges_, numel)) : Buffer());
     slot_pointers_.push_back(slots_.back().data());
   }
 }
 
-uint64_t OptimState::bytes(const Host& host, const FlatSpace& space, uint64_t numel) {
+uint64_t OptimState::bytes(const Host& host, const FlatSpace& space, uint64_t numel, uint64_t offset) {
   if (!space.trained()) return 0;
-  uint64_t per_element = space.dtype != DDH_F32 ? sizeof(float) : 0;
-  for (uint32_t i = 0; i < host.optim->slot_count(host.h); ++i) per_element += slot_bytes(host, space, i);
-  return numel * per_element;
-}
-
-uint64_t OptimState::slot_bytes(const Host& host, const FlatSpace& space, uint32_t index) {
-  const auto uses = [&](const PlacedParam& p) { return host.optim->slot_used(host.h, index, p.param) != 0; };
-  if (std::none_of(space.params.begin(), space.params.end(), uses)) return 0;
-  ddh_slot_desc desc{};
-  desc.struct_size = sizeof desc;
-  call(host.optim->slot, host.h, index, &desc);
-  if (desc.extent != DDH_SLOT_PER_ELEMENT || desc.dtype != DDH_F32) {
-    fail(DDH_FAILED_PRECONDITION,
-         "this strategy only supports fp32 optimizer slots with one element per parameter element; slot '", desc.name,
-         "' differs; choose another optimizer");
-  }
-  return sizeof(float);
+  uint64_t bytes = space.dtype != DDH_F32 ? numel * sizeof(float) : 0;
+  const std::vector<ddh_range> ranges = space.ranges(offset, numel);
+  for (const SlotLayout& slot : slot_layouts(host)) bytes += slot.is_used(space) ? slot.bytes(ranges, numel) : 0;
+  return bytes;
 }
 
 void OptimState::init(void* values) {
@@ -105,7 +92,7 @@ void OptimState::refresh(void* values) {
 
 void OptimState::free_unused(const FlatSpace& space) {
   for (uint32_t i = 0; i < slots_.size(); ++i) {
-    if (slot_bytes(*host_, space, i) != 0) continue;
+    if (layouts_[i].is_used(space)) continue;
     slots_[i] = Buffer();
     slot_pointers_[i] = nullptr;
   }
@@ -117,8 +104,7 @@ void OptimState::append_state(std::vector<ddh_state_entry>& out, void* values, R
                     memory_);
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].data() == nullptr) continue;
-    ddh::append_state(out, ranges_, DDH_STATE_SLOT, static_cast<int32_t>(i), DDH_F32, slots_[i].data(), replica,
-                      memory_);
+    layouts_[i].append_state(out, ranges_, slots_[i].data(), replica, memory_);
   }
 }
 
@@ -134,6 +120,15 @@ float* OptimState::master_values(void* values) const {
 const ddh_step_block& decide(const Host& host) {
   const ddh_step_block* block = nullptr;
   call(host.optim->decide, host.h, &block);
+  return *block;
+}
+
+const ddh_step_block& decide_in(const Host& host, ddh_group* group, uint32_t flags) {
+  if (!DDH_CAN(host.optim, ddh_optim_api, decide_in))
+    fail(DDH_UNIMPLEMENTED, "this host decides no step in a group (ddh.optim decide_in); update ddhost");
+  const ddh_decide_args args{sizeof(ddh_decide_args), flags, group};
+  const ddh_step_block* block = nullptr;
+  call(host.optim->decide_in, host.h, &args, &block);
   return *block;
 }
 

@@ -16,14 +16,18 @@ ResidentOptim::ResidentOptim(const Host& host, const ModelLayout& layout, const 
 
 uint64_t ResidentOptim::bytes() const {
   uint64_t sum = 0;
-  for (size_t s = 0; s < parts_.size(); ++s) sum += OptimState::bytes(host_, layout_.spaces[s], parts_[s].numel);
+  for (size_t s = 0; s < parts_.size(); ++s) sum += bytes_of(s);
   return sum;
+}
+
+uint64_t ResidentOptim::bytes_of(size_t space) const {
+  return OptimState::bytes(host_, layout_.spaces[space], parts_[space].numel, parts_[space].offset);
 }
 
 uint64_t ResidentOptim::pinned_bytes() const {
   uint64_t sum = 0;
   for (size_t s = 0; s < parts_.size(); ++s)
-    if (parts_[s].memory == DDH_MEM_PINNED) sum += OptimState::bytes(host_, layout_.spaces[s], parts_[s].numel);
+    if (parts_[s].memory == DDH_MEM_PINNED) sum += bytes_of(s);
   return sum;
 }
 

@@ -41,12 +41,12 @@ void LayoutMaker::fill_buckets(const Grouping& grouping) {
       if ((op.flags & DDH_OP_GRADS_READY) == 0) continue;
       for (const size_t s : layout.trained_spaces(op.unit, program.program)) {
         FlatSpace& space = spaces[s];
-        if (space.shared || seen[s]) continue;
+        if (space.shared || space.coded || seen[s]) continue;
         seen[s] = true;
         auto bucket = std::find_if(open.begin(), open.end(), [&](const Open& o) {
           const FlatSpace& b = spaces[o.space];
           return b.trained_by == space.trained_by && b.whole == space.whole && b.persistent == space.persistent &&
-                 b.dtype == space.dtype && in_backward_order(b, space);
+                 b.dtype == space.dtype && b.slot_use == space.slot_use && in_backward_order(b, space);
         });
         if (bucket == open.end()) {
           bucket = open.insert(open.end(), {s, space.name});

@@ -40,7 +40,8 @@ std::vector<ddh_range> FlatSpace::segment_ranges(int32_t rank) const {
   return ranges(cut.segment_offset[r], cut.segment_numel[r]);
 }
 
-ModelLayout::ModelLayout(const ddh_attach_args& args, const std::vector<bool>& whole, const Grouping& grouping)
+ModelLayout::ModelLayout(const ddh_attach_args& args, const std::vector<bool>& whole, const Grouping& grouping,
+                         const std::vector<bool>& coded)
     : programs(run_programs(args)),
       place(args.model->n_params),
       unit_uses(args.model->n_units),
@@ -49,7 +50,9 @@ ModelLayout::ModelLayout(const ddh_attach_args& args, const std::vector<bool>& w
   LayoutMaker make(*this);
   for (uint32_t p = 0; p < model.n_params; ++p) {
     const bool persistent = model.params[p]->numel * sizeof(float) <= grouping.persistent_bytes;
-    make.join_space(args, static_cast<int32_t>(p), !whole.empty() && whole[p], persistent);
+    const int32_t slot_use = grouping.slot_use.empty() ? 0 : grouping.slot_use[p];
+    make.join_space(args, static_cast<int32_t>(p), !whole.empty() && whole[p], persistent, slot_use,
+                    !coded.empty() && coded[p]);
   }
   make.find_shared(model);
   make.fill_buckets(grouping);
@@ -84,16 +87,19 @@ uint64_t LayoutMaker::trained_by(int32_t param) const {
   return bits;
 }
 
-void LayoutMaker::join_space(const ddh_attach_args& args, int32_t param, bool needed_whole, bool persistent) {
+void LayoutMaker::join_space(const ddh_attach_args& args, int32_t param, bool needed_whole, bool persistent,
+                             int32_t slot_use, bool may_be_coded) {
   const ddh_model_desc& model = *args.model;
   const int32_t unit = model.params[param]->owner_unit, own_dtype = model.params[param]->compute_dtype;
   const int32_t dtype = own_dtype != 0 ? own_dtype : args.compute_dtype;
   const uint64_t trainers = trained_by(param);
   const bool whole = needed_whole && trainers != 0;  // untrained parameters are not updated
-  const auto same = [&](const FlatSpace& s) {
-    return s.unit == unit && s.trained_by == trainers && s.whole == whole && s.persistent == persistent &&
-           s.dtype == dtype;
+  const bool coded = may_be_coded && trainers != 0;
+  const auto same_kind = [&](const FlatSpace& s) {
+    return !coded && !s.coded && s.unit == unit && s.trained_by == trainers && s.whole == whole &&
+           s.persistent == persistent && s.dtype == dtype;
   };
+  const auto same = [&](const FlatSpace& s) { return same_kind(s) && s.slot_use == slot_use; };
   auto space = std::find_if(spaces.begin(), spaces.end(), same);
   if (space == spaces.end()) {
     FlatSpace fresh;
@@ -102,11 +108,14 @@ void LayoutMaker::join_space(const ddh_attach_args& args, int32_t param, bool ne
     fresh.dtype = dtype;
     fresh.whole = whole;
     fresh.persistent = persistent;
-    fresh.name = str(model.units[unit]->name, persistent ? " (small)" : "",
+    fresh.coded = coded;
+    fresh.name = str(coded ? model.params[param]->name : model.units[unit]->name, persistent ? " (small)" : "",
                      trainers == 0 ? " (frozen)"
                      : whole       ? " (whole)"
                                    : "",
-                     dtype != args.compute_dtype ? " (fp32)" : "");
+                     dtype != args.compute_dtype ? " (fp32)" : "",
+                     std::any_of(spaces.begin(), spaces.end(), same_kind) ? str(" (slots ", slot_use, ")") : "");
+    fresh.slot_use = slot_use;
     space = spaces.insert(spaces.end(), std::move(fresh));
   }
   place[static_cast<size_t>(param)].space = static_cast<size_t>(space - spaces.begin());

@@ -14,7 +14,8 @@ struct LayoutMaker {
 
   [[nodiscard]] uint64_t trained_by(int32_t param) const;
 
-  void join_space(const ddh_attach_args& args, int32_t param, bool needed_whole, bool persistent);
+  void join_space(const ddh_attach_args& args, int32_t param, bool needed_whole, bool persistent, int32_t slot_use,
+                  bool may_be_coded);
 
   void find_shared(const ddh_model_desc& model);
 

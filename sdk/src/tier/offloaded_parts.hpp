@@ -18,7 +18,7 @@ struct OffloadedState::Held {
   void* upload = nullptr;
 };
 
-// A tile in memory: values of the space's dtype, and per array of state its fp32 elements.
+// A tile in memory: values of the space's dtype, and per array of state its elements; float* for every dtype.
 struct OffloadedState::Arrays {
   void* values;
   std::vector<float*> state;

@@ -117,7 +117,10 @@ std::vector<TilePart> OffloadedState::parts_of(const Tile& tile, Pass pass, void
       out.push_back(
           {tier_of(plan_.settings.state), held.tensors[i], tile.index, nullptr, updates || is_master, is_written});
     else
-      out.push_back({nullptr, 0, 0, held.resident[i].f32() + (tile.first - s.away_numel)});
+      out.push_back({nullptr, 0, 0,
+                     static_cast<float*>(element_at(
+                         held.resident[i].data(), DDH_U8,
+                         plan_.array_bytes(tile.space, s.arrays[i], s.away_numel, tile.first - s.away_numel)))});
   }
   if (!plan_.values_away()) out.push_back(values);
   return out;

@@ -68,11 +68,12 @@ void OffloadedState::add_tensors() {
       const std::string what =
           array == TilePlan::kMaster ? str("master of ", name) : str("optimizer slot ", array, " of ", name);
       if (s.away_numel > 0)
-        held.tensors.push_back(tier_of(how.state)->add_cut(what, DDH_TAG_OPTIM, s.away_numel * sizeof(float),
-                                                           s.tile_numel * sizeof(float)));
+        held.tensors.push_back(
+            tier_of(how.state)->add_cut(what, DDH_TAG_OPTIM, plan_.away_bytes(i, array), plan_.tile_stride(i, array)));
       held.resident.emplace_back();
       if (s.away_numel < s.numel)
-        held.resident.back() = Buffer(host_, DDH_TAG_OPTIM, (s.numel - s.away_numel) * sizeof(float), what);
+        held.resident.back() =
+            Buffer(host_, DDH_TAG_OPTIM, plan_.array_bytes(i, array, s.away_numel, s.numel - s.away_numel), what);
     }
   }
 }
@@ -100,9 +101,7 @@ void OffloadedState::free_unused() {
     Held& held = held_[i];
     for (size_t k = s.arrays.size(); k-- > 0;) {
       const int32_t slot = s.arrays[k];
-      if (slot == TilePlan::kMaster ||
-          OptimState::slot_bytes(host_, plan_.layout.spaces[i], static_cast<uint32_t>(slot)) > 0)
-        continue;
+      if (slot == TilePlan::kMaster || plan_.slots[static_cast<size_t>(slot)].is_used(plan_.layout.spaces[i])) continue;
       const auto place = static_cast<std::ptrdiff_t>(k);
       if (s.away_numel > 0) {
         tier_of(plan_.settings.state)->free(held.tensors[k]);

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "ddh/sdk/optim/optim_state.hpp"
-
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 namespace {
@@ -15,15 +13,14 @@ uint64_t room(Place place, uint64_t bytes) { return place == Place::nvme ? Tier:
 }  // namespace
 
 TilePlan::TilePlan(const Host& host, const ModelLayout& model_layout, int32_t this_rank, OffloadSettings how)
-    : layout(model_layout), rank(this_rank), settings(std::move(how)) {
-  list_spaces(host);
+    : layout(model_layout), rank(this_rank), settings(std::move(how)), slots(slot_layouts(host)) {
+  list_spaces();
   place_values();
   cut_into_tiles();
   choose_frames();
 }
 
-void TilePlan::list_spaces(const Host& host) {
-  const uint32_t n_slots = host.optim->slot_count(host.h);
+void TilePlan::list_spaces() {
   for (const FlatSpace& space : layout.spaces) {
     Space& s = spaces.emplace_back();
     s.trained = space.trained();
@@ -31,8 +28,8 @@ void TilePlan::list_spaces(const Host& host) {
     s.dtype = space.dtype;
     s.numel = space.segment_numel(rank);
     if (s.has_master()) s.arrays.push_back(kMaster);
-    for (uint32_t i = 0; i < n_slots && s.trained; ++i)
-      if (OptimState::slot_bytes(host, space, i) > 0) s.arrays.push_back(static_cast<int32_t>(i));
+    for (const SlotLayout& slot : slots)
+      if (s.trained && slot.is_used(space)) s.arrays.push_back(slot.index());
   }
 }
 
@@ -50,9 +47,10 @@ void TilePlan::place_values() {
 uint64_t TilePlan::most_frame_bytes() const {
   if (settings.memory_bytes) return static_cast<uint64_t>(*settings.memory_bytes);
   uint64_t values = 0, state = 0;
-  for (const Space& s : spaces) {
+  for (size_t i = 0; i < spaces.size(); ++i) {
+    const Space& s = spaces[i];
     if (values_away()) values += s.numel * ddh_dtype_bytes(s.dtype);
-    if (state_away()) state += s.arrays.size() * s.numel * sizeof(float);
+    for (const int32_t array : s.arrays) state += state_away() ? array_bytes(i, array, 0, s.numel) : 0;
   }
   const uint64_t served = values + static_cast<uint64_t>(settings.ratio * static_cast<double>(state));
   return served == 0 ? UINT64_MAX : served;
@@ -79,6 +77,7 @@ void TilePlan::cut_into_tiles() {
     Space& s = spaces[i];
     s.tile_numel = layout.spaces[i].whole ? std::max(grain, round_up(s.numel)) : cut;
     tile_bytes = std::max(tile_bytes, s.tile_numel * sizeof(float));
+    for (const int32_t array : s.arrays) tile_bytes = std::max(tile_bytes, tile_stride(i, array));
     for (uint64_t first = 0; first < s.numel; first += s.tile_numel) {
       const uint64_t numel = std::min(s.tile_numel, s.numel - first);
       tiles.push_back({i, first / s.tile_numel, first, numel});
@@ -108,14 +107,35 @@ uint64_t TilePlan::value_bytes_on(Place place) const {
 
 uint64_t TilePlan::state_bytes_on(Place place) const {
   uint64_t bytes = 0;
-  for (const Space& s : spaces) bytes += s.arrays.size() * room(place, s.away_numel * sizeof(float));
+  for (size_t i = 0; i < spaces.size(); ++i)
+    for (const int32_t array : spaces[i].arrays) bytes += room(place, away_bytes(i, array));
   return settings.state == place ? bytes : 0;
 }
 
 uint64_t TilePlan::resident_bytes() const {
   uint64_t bytes = 0;
-  for (const Space& s : spaces) bytes += (s.numel - s.away_numel) * s.arrays.size() * sizeof(float);
+  for (size_t i = 0; i < spaces.size(); ++i)
+    for (const int32_t array : spaces[i].arrays)
+      bytes += array_bytes(i, array, spaces[i].away_numel, spaces[i].numel - spaces[i].away_numel);
   return bytes;
+}
+
+uint64_t TilePlan::array_bytes(size_t space, int32_t array, uint64_t first, uint64_t numel) const {
+  if (array == kMaster) return numel * sizeof(float);
+  return numel == 0 ? 0 : slots[static_cast<size_t>(array)].bytes(ranges(space, first, numel), numel);
+}
+
+uint64_t TilePlan::tile_stride(size_t space, int32_t array) const {
+  const Space& s = spaces[space];
+  return std::max(Tier::kAlignment, Tier::round_up(array_bytes(space, array, 0, std::min(s.tile_numel, s.numel))));
+}
+
+uint64_t TilePlan::away_bytes(size_t space, int32_t array) const {
+  const Space& s = spaces[space];
+  if (s.away_numel == 0) return 0;
+  const uint64_t last = (s.away_numel - 1) / s.tile_numel;
+  return last * tile_stride(space, array) +
+         array_bytes(space, array, last * s.tile_numel, s.away_numel - last * s.tile_numel);
 }
 
 uint64_t TilePlan::longest_value_bytes() const {

@@ -42,6 +42,29 @@ class MicroMetrics {
   // What ranks exchange: micro_batches rows.
   [[nodiscard]] std::span<const double> rows() const { return rows_; }
 
+  // Of all micro-batches of this rank: the first metric is the loss.
+  [[nodiscard]] double targets() const {
+    double sum = 0;
+    for (uint64_t m = 0; m < micro_batches_; ++m) sum += rows_[m * row_size() + n_metrics_];
+    return sum;
+  }
+  [[nodiscard]] static uint64_t row_size(uint32_t n_metrics) { return 2 * uint64_t{n_metrics} + 1; }
+  // Appends the sum of this rank's rows to `out`.
+  void append_sum(std::vector<double>& out) const {
+    const size_t begin = out.size();
+    out.resize(begin + row_size());
+    for (size_t i = 0; i < rows_.size(); ++i) out[begin + i % row_size()] += rows_[i];
+  }
+  // Folds one row of each of `world_size` ranks; that of rank r begins at first[r * stride].
+  [[nodiscard]] static FoldedMetrics folded(const double* first, uint64_t stride, uint64_t world_size,
+                                            uint32_t n_metrics) {
+    MicroMetrics shape;
+    shape.begin(n_metrics, 1);
+    FoldedMetrics out;
+    shape.fold(first, stride, world_size, out);
+    return out;
+  }
+
   // Folds the rows of `world_size` ranks of this shape; those of rank r begin at all[r * stride].
   void fold(const double* all, uint64_t stride, uint64_t world_size, FoldedMetrics& out) const {
     out.sums.assign(n_metrics_, 0.0);
@@ -60,7 +83,7 @@ class MicroMetrics {
   }
 
  private:
-  [[nodiscard]] uint64_t row_size() const { return 2 * uint64_t{n_metrics_} + 1; }
+  [[nodiscard]] uint64_t row_size() const { return row_size(n_metrics_); }
 
   uint32_t n_metrics_ = 0;
   uint64_t micro_batches_ = 0;

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "ddh/sdk/params/layout.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/services/run_config.hpp"
 
@@ -12,12 +13,14 @@ namespace ddhost {
 namespace {
 
 constexpr uint32_t kMaxSlots = 64;
+constexpr uint64_t kMaxSlotNumel = uint64_t{1} << 40;
 constexpr const char* kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
 
-// The prefix of an instance's slot names, which makes them unique: "kg.".
-std::string prefix_of(const std::string& section) {
-  return section.starts_with(kFurtherOptimizer) ? section.substr(kFurtherOptimizer.size()) + "." : "";
+bool is_extent(int32_t extent) {
+  return extent == DDH_SLOT_PER_ELEMENT || extent == DDH_SLOT_PER_BLOCK || extent == DDH_SLOT_SIZED;
 }
+
+constexpr ddh_slot_desc kMasterSlotDesc = {sizeof(ddh_slot_desc), DDH_F32, kMasterSlot, DDH_SLOT_PER_ELEMENT, 0};
 
 // Checks the pointers of a shard that is not empty. `slot_count`: over all instances.
 void check_shard_pointers(const ddh_optim_shard& shard, uint32_t slot_count) {
@@ -36,6 +39,11 @@ void check_shard_pointers(const ddh_optim_shard& shard, uint32_t slot_count) {
 
 }  // namespace
 
+std::string slot_prefix(const std::string& section) {
+  if (section.starts_with(kFollower)) return section + ".";
+  return section.starts_with(kFurtherOptimizer) ? section.substr(kFurtherOptimizer.size()) + "." : "";
+}
+
 void check_slots(ddh_inst* optimizer, const ddh_optimizer_api& table, const PluginCaller& caller) {
   const uint32_t count = table.slot_count(optimizer);
   if (count > kMaxSlots)
@@ -49,14 +57,17 @@ void check_slots(ddh_inst* optimizer, const ddh_optimizer_api& table, const Plug
     if (std::string(desc.name).find_first_not_of(kNameCharacters) != std::string::npos)
       caller.blame(PluginCall::kSlot, {}, "names slot ", i, " with characters other than letters, digits and '_'; ",
                    "names of tensors in checkpoints contain it");
+    if (std::string_view(desc.name) == kMasterSlot)
+      caller.blame(PluginCall::kSlot, {}, "gives a slot the name '", kMasterSlot,
+                   "', which checkpoints use for the master weights; choose another name");
     if (!names.insert(desc.name).second)
       caller.blame(PluginCall::kSlot, {}, "gives two slots the name '", desc.name, "'");
     if (ddh_dtype_bytes(desc.dtype) == 0)
       caller.blame(PluginCall::kSlot, {}, "gives slot '", desc.name, "' the dtype ", desc.dtype,
                    ", which this host does not know; use DDH_F32 or another dtype of the ABI");
-    if (desc.extent != DDH_SLOT_PER_ELEMENT)
+    if (!is_extent(desc.extent))
       caller.blame(PluginCall::kSlot, {}, "gives slot '", desc.name, "' the extent ", desc.extent,
-                   ", which this host does not know; use DDH_SLOT_PER_ELEMENT");
+                   ", which this host does not know; use one of DDH_SLOT_*");
   }
 }
 
@@ -206,7 +217,10 @@ Optimizers::Optimizers(const ddh_model_desc& model, const std::vector<OptimizerR
                        std::span<const ddh_run_program> programs)
     : model_(model), trains_(model.n_programs, nullptr) {
   for (const ddh_run_program& program : programs) trains_[static_cast<size_t>(program.program)] = program.trains;
-  for (size_t i = 0; i < refs.size(); ++i) add(refs[i], static_cast<int32_t>(i), programs);
+  for (size_t i = 0; i < refs.size(); ++i) {
+    add(refs[i], static_cast<int32_t>(i), programs);
+    if (!refs[i].follows) n_optimizers_ = i + 1;
+  }
 }
 
 void Optimizers::add(const OptimizerRef& ref, int32_t index, std::span<const ddh_run_program> programs) {
@@ -215,13 +229,19 @@ void Optimizers::add(const OptimizerRef& ref, int32_t index, std::span<const ddh
   o.table = ref.table;
   o.section = ref.section;
   o.call = ref.call;
+  o.desc = ref.desc;
+  o.migrate = ref.migrate;
+  o.follows = ref.follows;
+  o.is_shown = ref.is_shown;
   o.updates.assign(model_.n_params, 0);
   o.needs.assign(model_.n_params, DDH_NEEDS_NOTHING);
   o.param_steps.assign(model_.n_params, 0);
   for (const ddh_run_program& program : programs) {
-    if (program.trains == nullptr || model_.programs[program.program]->optimizer != index) continue;
+    const bool is_its = ref.follows || model_.programs[program.program]->optimizer == index;
+    if (program.trains == nullptr || !is_its) continue;
     for (uint32_t p = 0; p < model_.n_params; ++p) o.updates[p] |= program.trains[p];
   }
+  o.keeps = o.updates;
   const PluginCaller::Entered entered = ref.call.enter(PluginCall::kNeeds);
   for (uint32_t p = 0; p < model_.n_params; ++p) {
     if (o.updates[p] == 0) continue;
@@ -233,30 +253,70 @@ void Optimizers::add(const OptimizerRef& ref, int32_t index, std::span<const ddh
     o.needs_something = o.needs_something || o.needs[p] != DDH_NEEDS_NOTHING;
   }
   o.sums = ParamSums(model_, ref.inst, *ref.table, o.needs, ref.call);
-  o.first_slot = slot_count();
+  o.first_slot = own_slot_count();
   for (uint32_t i = 0; i < ref.table->slot_count(ref.inst); ++i) {
     ddh_slot_desc desc{};
     desc.struct_size = sizeof desc;
     ref.call(PluginCall::kSlot, ref.table->slot, ref.inst, i, &desc);
-    if (desc.extent != DDH_SLOT_PER_ELEMENT || ddh_dtype_bytes(desc.dtype) == 0)
+    if (!is_extent(desc.extent) || ddh_dtype_bytes(desc.dtype) == 0)
       ddh::fail(DDH_UNIMPLEMENTED, "slot '", desc.name, "' of the optimizer of section '", ref.section, "' has extent ",
                 desc.extent, " and dtype ", desc.dtype,
                 ", which this host does not know; update ddhost, or choose another optimizer");
-    slot_names_.push_back(prefix_of(ref.section) + desc.name);
+    slot_names_.push_back(slot_prefix(ref.section) + desc.name);
     desc.struct_size = sizeof desc;
     desc.name = slot_names_.back().c_str();
     o.slots.push_back(desc);
+    o.sized.push_back(desc.extent == DDH_SLOT_SIZED ? sized_numels(o, i) : std::vector<uint64_t>());
   }
+  o.first_numbers = o.numbers().values();
+  if (o.follows) check_follower(o);
+  if (o.is_shown) check_shown(o);
   instances_.push_back(std::move(o));
 }
 
+std::vector<uint64_t> Optimizers::sized_numels(const Instance& o, uint32_t slot) const {
+  std::vector<uint64_t> numels(model_.n_params, 0);
+  for (uint32_t p = 0; p < model_.n_params; ++p) {
+    if (!uses(o, slot, static_cast<int32_t>(p))) continue;
+    const auto refuse = [&](const auto&... what) {
+      o.call.blame(PluginCall::kSlot, {}, "gives slot '", o.slots[slot].name, "' a size of its own (DDH_SLOT_SIZED)",
+                   what..., " parameter '", model_.params[p]->name, "'");
+    };
+    if (o.needs[p] != DDH_NEEDS_WHOLE_PARAM) refuse(", but has no DDH_NEEDS_WHOLE_PARAM for");
+    if (!DDH_CAN(o.table, ddh_optimizer_api, slot_numel)) refuse(", but no slot_numel, which tells it for");
+    numels[p] = o.table->slot_numel(o.inst, slot, static_cast<int32_t>(p));
+    if (numels[p] == 0 || numels[p] > kMaxSlotNumel)
+      refuse(" of ", numels[p], " elements, but it must have 1 to 2^40, for");
+  }
+  return numels;
+}
+
+void Optimizers::check_follower(const Instance& o) const {
+  for (uint32_t p = 0; p < model_.n_params; ++p)
+    if (o.needs[p] == DDH_NEEDS_PARAM_NORM)
+      ddh::fail(DDH_UNIMPLEMENTED, "the optimizer of section '", o.section, "' needs the norm of parameter '",
+                model_.params[p]->name, "', which a follower can't get; leave it out of train.followers");
+}
+
+void Optimizers::check_shown(const Instance& o) const {
+  for (const ddh_slot_desc& slot : o.slots)
+    if (slot.extent != DDH_SLOT_PER_ELEMENT)
+      ddh::fail(DDH_UNIMPLEMENTED, "the optimizer of section '", o.section, "' shows weights and has the slot '",
+                slot.name, "', which is not one value per element; set train.eval_weights=trained");
+}
+
+// What is shown of a parameter rests on the slots, also when no later step trains it.
 void Optimizers::set_later(std::span<const int32_t> programs) {
   for (Instance& o : instances_) o.updates.assign(model_.n_params, 0);
   for (const int32_t program : programs) {
-    Instance& o = of_program(program);
     const std::span<const uint8_t> trained = trained_by(program);
-    for (size_t p = 0; p < trained.size(); ++p) o.updates[p] |= trained[p];
+    for (size_t p = 0; p < trained.size(); ++p) {
+      of_program(program).updates[p] |= trained[p];
+      for (Instance& o : followers()) o.updates[p] |= trained[p];
+    }
   }
+  for (Instance& o : instances_)
+    if (!o.follows && !o.is_shown) o.keeps = o.updates;
 }
 
 std::vector<uint8_t> Optimizers::trained_later() const {
@@ -266,8 +326,19 @@ std::vector<uint8_t> Optimizers::trained_later() const {
   return trained;
 }
 
-uint32_t Optimizers::slot_count() const {
+uint32_t Optimizers::own_slot_count() const {
   return instances_.empty() ? 0 : instances_.back().first_slot + static_cast<uint32_t>(instances_.back().slots.size());
+}
+
+uint32_t Optimizers::slot_count() const { return own_slot_count() + (shown() == nullptr ? 0 : 1); }
+
+const Optimizers::Instance* Optimizers::shown() const {
+  const auto at = std::find_if(instances_.begin(), instances_.end(), [](const Instance& o) { return o.is_shown; });
+  return at == instances_.end() ? nullptr : &*at;
+}
+
+std::vector<uint8_t> Optimizers::shown_params() const {
+  return shown() == nullptr ? std::vector<uint8_t>() : shown()->keeps;
 }
 
 const Optimizers::Instance& Optimizers::of_slot(uint32_t index) const {
@@ -277,18 +348,45 @@ const Optimizers::Instance& Optimizers::of_slot(uint32_t index) const {
 }
 
 const ddh_slot_desc& Optimizers::slot(uint32_t index) const {
+  if (is_master_slot(index)) return kMasterSlotDesc;
   const Instance& o = of_slot(index);
   return o.slots[index - o.first_slot];
 }
 
 bool Optimizers::uses(const Instance& o, uint32_t slot, int32_t param) {
-  if (o.updates.at(static_cast<size_t>(param)) == 0) return false;
+  if (o.keeps.at(static_cast<size_t>(param)) == 0) return false;
   return !DDH_CAN(o.table, ddh_optimizer_api, slot_used) || o.table->slot_used(o.inst, slot, param) != 0;
 }
 
 bool Optimizers::slot_used(uint32_t index, int32_t param) const {
+  if (is_master_slot(index)) return shown()->keeps.at(static_cast<size_t>(param)) != 0;
   const Instance& o = of_slot(index);
   return uses(o, index - o.first_slot, param);
+}
+
+uint64_t Optimizers::slot_numel(uint32_t index, int32_t param) const {
+  if (is_master_slot(index)) return model_.params[param]->numel;
+  const Instance& o = of_slot(index);
+  const auto p = static_cast<size_t>(param);
+  const std::vector<uint64_t>& sized = o.sized[index - o.first_slot];
+  if (!sized.empty()) return sized.at(p);
+  const uint64_t numel = model_.params[p]->numel;
+  const bool is_per_block = o.slots[index - o.first_slot].extent == DDH_SLOT_PER_BLOCK;
+  return is_per_block ? (numel + DDH_GRID - 1) / DDH_GRID : numel;
+}
+
+SlotPart Optimizers::Instance::part(uint32_t slot, std::span<const ddh_range> ranges, size_t index) const {
+  const uint64_t width = ddh_dtype_bytes(slots[slot].dtype);
+  const ddh_range& range = ranges[index];
+  if (!sized[slot].empty()) {
+    const auto numel = [&](const ddh_range& r) { return sized[slot].at(static_cast<size_t>(r.param)); };
+    uint64_t before = 0;
+    for (const ddh_range& r : ranges.first(index)) before += ddh::round_up_to_grid(numel(r));
+    return {before * width, numel(range) * width};
+  }
+  if (slots[slot].extent == DDH_SLOT_PER_BLOCK)
+    return {range.flat_offset / DDH_GRID * width, (range.numel + DDH_GRID - 1) / DDH_GRID * width};
+  return {range.flat_offset * width, range.numel * width};
 }
 
 int32_t Optimizers::needs(int32_t param) const {
@@ -311,6 +409,7 @@ void Optimizers::forget_updates(int32_t program) {
   const std::span<const uint8_t> trained = trained_by(program);
   for (size_t p = 0; p < trained.size(); ++p)
     if (trained[p] != 0) o.param_steps[p] = 0;
+  for (const auto& [name, address] : o.numbers().addresses()) *address = o.first_numbers.at(name);
 }
 
 std::span<const uint8_t> Optimizers::trained_by(int32_t program) const {
@@ -336,6 +435,11 @@ ddh_optim_shard Optimizers::shard_for(const Instance& o, int32_t program, const 
   ddh_optim_shard out = shard;
   out.slots = o.slots.empty() || shard.slots == nullptr ? nullptr : shard.slots + o.first_slot;
   out.n_slots = static_cast<uint32_t>(o.slots.size());
+  if (!o.follows) return out;
+  out.grads = nullptr;
+  out.n_grads = 0;
+  out.lowp = nullptr;
+  out.lowp_dtype = 0;
   return out;
 }
 

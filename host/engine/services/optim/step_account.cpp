@@ -52,6 +52,10 @@ void StepAccount::check_range(const ddh_range& range) const {
     ddh::fail(DDH_OUT_OF_RANGE, "a range of ", range.numel, " elements from element ", range.param_offset,
               " on of parameter ", param_text(model_, range.param), " is not cut at multiples of ", DDH_GRID,
               " elements; fix the strategy");
+  if (range.flat_offset % DDH_GRID != 0)
+    ddh::fail(DDH_OUT_OF_RANGE, "a range of parameter ", param_text(model_, range.param), " begins at element ",
+              range.flat_offset, " of the strategy's buffers, which is no multiple of ", DDH_GRID,
+              "; fix the strategy");
 }
 
 void StepAccount::check_ranges(const ddh_range* ranges, uint32_t n_ranges) const {

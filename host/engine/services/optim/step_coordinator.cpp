@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 #include "ddh/sdk/stream.hpp"
 #include "engine/services/optim/optimizers.hpp"
@@ -49,30 +50,131 @@ void StepCoordinator::begin(int64_t step, int32_t program, double lr, double see
   outcome_.nonfinite.clear();
 }
 
-const ddh_step_block& StepCoordinator::decide() {
+void StepCoordinator::require_undecided(const char* call) const {
   if (decided_)
-    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide twice in step ", block_.step,
-              "; call it once, from step");
+    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called ", call, " twice in step ", block_.step,
+              ", or after another decision; call it once, from step");
   if (mine_ == nullptr)
-    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide before the last backward of step ", block_.step,
+    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called ", call, " before the last backward of step ", block_.step,
               ", when the number of targets is not known yet; call it from step");
+}
+
+StepCoordinator::Payload StepCoordinator::my_payload() {
+  return {norm_.sum().words(),
+          norm_.first_nonfinite(),
+          requests_.stop ? 1 : 0,
+          requests_.saves,
+          requests_.saving ? 1 : 0,
+          requests_.save_by_clock ? 1 : 0,
+          windows_.any_open() ? 1 : 0,
+          account_.gradients(),
+          block_.lr};
+}
+
+void StepCoordinator::begin_decision(const char* call, ddh_group* group, int32_t deciders) {
+  require_undecided(call);
   wait_for_device();
   if (take_results_) take_results_();
-  exchange({norm_.sum().words(), norm_.first_nonfinite(), requests_.stop ? 1 : 0, requests_.saves,
-            requests_.saving ? 1 : 0, requests_.save_by_clock ? 1 : 0, windows_.any_open() ? 1 : 0,
-            account_.gradients(), block_.lr});
-  check_gradients();
-  check_lr();
-  merge();
+  group_ = group;
+  deciders_ = deciders;
+}
 
+const ddh_step_block& StepCoordinator::decide() {
+  begin_decision("decide", comm_.world(), comm_.world_size());
+  outcome_.is_quiet = outcome_.is_of_group = false;
+  exchange(/*with_quiet=*/true);
+  check_gradients();
+  merge_gradients();
+  finish_world();
+  finish_decision();
+  if (block_.skip == 0) count_updates();
+  return block_;
+}
+
+// The other groups can't know that a step was skipped, and counts of updates are equal on all ranks.
+const ddh_step_block& StepCoordinator::decide_in(const ddh_decide_args& args) {
+  const bool is_quiet = args.flags == DDH_DECIDE_QUIET;
+  if (args.flags != 0 && !is_quiet)
+    ddh::fail(DDH_INVALID_ARGUMENT, "decide_in got the flags ", args.flags, "; give DDH_DECIDE_QUIET or 0");
+  if (is_quiet && block_.step % world_every_ == 0)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the strategy called decide_in with DDH_DECIDE_QUIET in step ", block_.step,
+              ", a step of its rhythm (world_every ", world_every_, "); leave the flag out there");
+  if (scales_loss_)
+    ddh::fail(DDH_FAILED_PRECONDITION,
+              "the strategy called decide_in with loss scaling, whose scale all ranks decide in ",
+              "every step; set precision.compute=bf16 or fp32");
+  begin_decision("decide_in", args.group,
+                 args.group == nullptr ? 1 : static_cast<int32_t>(comm_.ranks_of(args.group).size()));
+  outcome_.is_quiet = is_quiet;
+  outcome_.is_of_group = true;
+  exchange(/*with_quiet=*/false);
+  check_gradients();
+  merge_gradients();
+  finish_decision();
+  count_updates();
+  if (is_quiet)
+    wait_for_world();
+  else
+    share_with_world();
+  return block_;
+}
+
+// Requests wait for the next exchange of the world. Until then other ranks may still write their part of a checkpoint.
+void StepCoordinator::wait_for_world() {
+  outcome_.requests = {false, saves_agreed_, /*saving=*/true, false};
+  outcome_.quiet.clear();
+  mine_->append_sum(quiet_metrics_);
+  quiet_sizes_.push_back(mine_->n_metrics());
+}
+
+void StepCoordinator::share_with_world() {
+  group_ = comm_.world();
+  deciders_ = comm_.world_size();
+  exchange(/*with_quiet=*/true);
+  finish_world();
+}
+
+void StepCoordinator::finish_world() {
+  check_lr();
+  merge_requests();
+  saves_agreed_ = outcome_.requests.saves;
+  take_quiet_metrics();
+}
+
+void StepCoordinator::finish_decision() {
   const double count = outcome_.world.counts.at(0);
+  block_.rank_targets = mine_->targets();
+  block_.group_targets = count;
   block_.inv_scale = count > 0 ? 1.0 / (block_.seed_scale * count) : 0.0;
   block_.grad_norm = std::sqrt(norm_.sum().total()) * block_.inv_scale;
   if (settings_.clip_norm > 0) block_.clip_factor = std::min(1.0, settings_.clip_norm / (block_.grad_norm + 1e-6));
   block_.skip = norm_.sum().nonfinite() && settings_.skip_nonfinite ? 1 : 0;
-  if (block_.skip == 0) count_updates();
   decided_ = true;
-  return block_;
+}
+
+void StepCoordinator::take_quiet_metrics() {
+  outcome_.quiet.clear();
+  const double* row = received_.data() + sizeof(Payload) / sizeof(double) + mine_->rows().size();
+  for (const uint32_t n : std::exchange(quiet_sizes_, {})) {
+    outcome_.quiet.push_back(MicroMetrics::folded(row, sent_.size(), static_cast<uint64_t>(comm_.world_size()), n));
+    row += MicroMetrics::row_size(n);
+  }
+  quiet_metrics_.clear();
+}
+
+std::vector<FoldedMetrics> StepCoordinator::share_quiet_metrics() {
+  std::vector<FoldedMetrics> out;
+  if (quiet_sizes_.empty()) return out;
+  const uint64_t stride = quiet_metrics_.size();
+  std::vector<double> all(stride * static_cast<size_t>(comm_.world_size()));
+  comm_.all_gather_bytes(quiet_metrics_.data(), all.data(), stride * sizeof(double), "metrics of quiet steps");
+  const double* row = all.data();
+  for (const uint32_t n : std::exchange(quiet_sizes_, {})) {
+    out.push_back(MicroMetrics::folded(row, stride, static_cast<uint64_t>(comm_.world_size()), n));
+    row += MicroMetrics::row_size(n);
+  }
+  quiet_metrics_.clear();
+  return out;
 }
 
 // The one wait of a step. Results on their way to the host, and squares, have arrived.
@@ -85,15 +187,21 @@ void StepCoordinator::wait_for_device() {
   comm_.require_healthy();
 }
 
-// One message of the same size on every rank: the payload, then the rows of metrics.
-void StepCoordinator::exchange(const Payload& mine) {
+// One message of the same size on every rank: the payload, then the rows of metrics, and in a decide of the world those of
+// the quiet steps before.
+void StepCoordinator::exchange(bool with_quiet) {
+  const Payload mine = my_payload();
   static_assert(std::is_trivially_copyable_v<Payload> && sizeof(Payload) % sizeof(double) == 0);
   const std::span<const double> rows = mine_->rows();
-  sent_.resize(sizeof(Payload) / sizeof(double) + rows.size());
+  sent_.resize(sizeof(Payload) / sizeof(double));
   std::memcpy(sent_.data(), &mine, sizeof mine);
-  std::copy(rows.begin(), rows.end(), sent_.begin() + sizeof(Payload) / sizeof(double));
-  received_.resize(sent_.size() * static_cast<size_t>(comm_.world_size()));
-  comm_.all_gather_bytes(sent_.data(), received_.data(), sent_.size() * sizeof(double), "decide");
+  sent_.insert(sent_.end(), rows.begin(), rows.end());
+  if (with_quiet) sent_.insert(sent_.end(), quiet_metrics_.begin(), quiet_metrics_.end());
+  received_.resize(sent_.size() * static_cast<size_t>(deciders_));
+  if (group_ == nullptr && deciders_ == 1)
+    received_ = sent_;
+  else
+    comm_.all_gather_bytes(sent_.data(), received_.data(), sent_.size() * sizeof(double), "decide", group_);
 }
 
 StepCoordinator::Payload StepCoordinator::payload_of(int32_t rank) const {
@@ -105,11 +213,14 @@ StepCoordinator::Payload StepCoordinator::payload_of(int32_t rank) const {
 // Every rank sees the same sum, so either all ranks make the detailed exchange, or none.
 void StepCoordinator::check_gradients() const {
   uint64_t counted = 0;
-  for (int32_t r = 0; r < comm_.world_size(); ++r) counted += payload_of(r).counted;
+  for (int32_t r = 0; r < deciders_; ++r) counted += payload_of(r).counted;
   if (counted == account_.expected_gradients()) return;
   const std::vector<Cover::Param>& mine = account_.gradient_cover().params();
-  std::vector<Cover::Param> every(mine.size() * static_cast<size_t>(comm_.world_size())), sum(mine.size());
-  comm_.all_gather_bytes(mine.data(), every.data(), mine.size() * sizeof(Cover::Param), "counted gradients");
+  std::vector<Cover::Param> every(mine.size() * static_cast<size_t>(deciders_)), sum(mine.size());
+  if (group_ == nullptr && deciders_ == 1)
+    every = mine;
+  else
+    comm_.all_gather_bytes(mine.data(), every.data(), mine.size() * sizeof(Cover::Param), "counted gradients", group_);
   for (size_t i = 0; i < every.size(); ++i) sum[i % mine.size()] += every[i];
   account_.fail_gradients(sum);
 }
@@ -130,26 +241,18 @@ void StepCoordinator::require_done() const {
               "; fix the strategy: it calls decide once in every step");
 }
 
-// Computed from the same bytes on every rank, so the result is equal.
-void StepCoordinator::merge() {
+// Computed from the same bytes on every rank that decides, so the result is equal.
+void StepCoordinator::merge_gradients() {
   norm_.clear();
   GradientNorm::Place first;
-  bool any_window_open = false;
-  for (int32_t r = 0; r < comm_.world_size(); ++r) {
+  for (int32_t r = 0; r < deciders_; ++r) {
     const Payload p = payload_of(r);
     norm_.sum().merge(p.squares.data());
-    any_window_open = any_window_open || p.has_open_window != 0;
-    StepRequests& asked = outcome_.requests;
-    asked = {asked.stop || p.stop != 0, std::max(asked.saves, p.saves), asked.saving || p.saving != 0,
-             asked.save_by_clock || p.save_by_clock != 0};
     const bool earlier = first.param < 0 || std::tie(p.nonfinite.param, p.nonfinite.param_offset) <
                                                 std::tie(first.param, first.param_offset);
     if (p.nonfinite.param >= 0 && earlier) first = p.nonfinite;
   }
-  mine_->fold(&received_[sizeof(Payload) / sizeof(double)], sent_.size(), static_cast<uint64_t>(comm_.world_size()),
-              outcome_.world);
-  // Every rank has reached this point. If none holds a view, all epochs are closed, and writes need no handshake.
-  if (!any_window_open) windows_.all_closed();
+  fold_metrics();
   if (first.param < 0) return;
   const ddh_param_desc& param = *model_.params[first.param];
   outcome_.nonfinite =
@@ -157,9 +260,42 @@ void StepCoordinator::merge() {
                "') is not finite from element ", first.param_offset, " on");
 }
 
+void StepCoordinator::fold_metrics() {
+  mine_->fold(&received_[sizeof(Payload) / sizeof(double)], sent_.size(), static_cast<uint64_t>(deciders_),
+              outcome_.world);
+}
+
+void StepCoordinator::merge_requests() {
+  bool any_window_open = false;
+  StepRequests& asked = outcome_.requests;
+  for (int32_t r = 0; r < deciders_; ++r) {
+    const Payload p = payload_of(r);
+    any_window_open = any_window_open || p.has_open_window != 0;
+    asked = {asked.stop || p.stop != 0, std::max(asked.saves, p.saves), asked.saving || p.saving != 0,
+             asked.save_by_clock || p.save_by_clock != 0};
+  }
+  fold_metrics();
+  // Every rank has reached this point. If none holds a view, all epochs are closed, and writes need no handshake.
+  if (!any_window_open) windows_.all_closed();
+}
+
 void StepCoordinator::count_updates() {
   const std::span<const uint8_t> trained = optimizers_->trained_by(program_);
   for (size_t p = 0; p < trained.size(); ++p) optimizer_->param_steps[p] += trained[p];
+  advance_numbers(*optimizer_);
+  for (Optimizers::Instance& follower : optimizers_->followers()) {
+    for (size_t p = 0; p < trained.size(); ++p) follower.param_steps[p] += trained[p];
+    advance_numbers(follower);
+  }
+}
+
+// On every rank, also on one that updates nothing: so they stay equal.
+void StepCoordinator::advance_numbers(const Optimizers::Instance& o) const {
+  if (o.first_numbers.empty()) return;
+  ddh_optim_shard nothing{};
+  nothing.struct_size = sizeof nothing;
+  const ddh_update_args args{sizeof(ddh_update_args), 0, &nothing, &block_, o.param_steps.data(), nullptr, nullptr};
+  o.call(PluginCall::kUpdate, o.table->update, o.inst, &args);
 }
 
 void StepCoordinator::check_own_sums() const {
@@ -181,7 +317,7 @@ void StepCoordinator::prepare(const ddh_optim_shard& given, int32_t replica_inde
   const ddh_optim_shard shard = optimizers_->shard_for(*optimizer_, program_, given);
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
   const auto prepare = [&] {
-    lr_scales_.for_each(shard, block_, [&](const ddh_optim_shard& part, const ddh_step_block& block) {
+    lr_scales_.for_each(*optimizer_, shard, block_, [&](const ddh_optim_shard& part, const ddh_step_block& block) {
       const ddh_update_args args{sizeof(ddh_update_args),        0,      &part,  &block,
                                  optimizer_->param_steps.data(), stream, nullptr};
       optimizer_->sums.prepare(args, {replica_index, replica_count});
@@ -189,13 +325,16 @@ void StepCoordinator::prepare(const ddh_optim_shard& given, int32_t replica_inde
   };
   if (!device_.is_host_reachable()) return prepare();  // it queues kernels
   // The host reads the sums, so it waits for them.
-  const ShardCopy mine(shard, optimizer_->slots);
+  const ShardCopy mine(shard, *optimizer_);
   ddh::run_on_stream(device_.streams(), device_.context(), stream, mine.accesses(), "the optimizer's prepare", prepare);
   device_.synchronize(stream);
 }
 
 void StepCoordinator::sum_norms() {
   require_decided("sum_norms");
+  if (outcome_.is_of_group && optimizer_->sums.needed())
+    ddh::fail(DDH_FAILED_PRECONDITION, "the optimizer needs norms over all ranks, and step ", block_.step,
+              " is decided in a group (ddh.optim decide_in); choose another optimizer or another strategy");
   if (block_.skip == 0 && optimizer_->sums.needed()) optimizer_->sums.agree(comm_);
 }
 
@@ -203,26 +342,31 @@ void StepCoordinator::update(const ddh_optim_shard& given, ddh_stream* stream) {
   require_decided("update");
   account_.check_ranges(given.ranges, given.n_ranges);
   if (block_.skip != 0 || given.n_ranges == 0) return;
-  const ddh_optim_shard shard = optimizers_->shard_for(*optimizer_, program_, given);
-  if (optimizer_->needs_something) check_needs(shard);
-  account_.add_update({shard.ranges, shard.n_ranges});
+  update_by(*optimizer_, given, stream);
+  for (Optimizers::Instance& follower : optimizers_->followers()) update_by(follower, given, stream);
+}
+
+void StepCoordinator::update_by(Optimizers::Instance& optimizer, const ddh_optim_shard& given, ddh_stream* stream) {
+  const ddh_optim_shard shard = optimizers_->shard_for(optimizer, program_, given);
+  if (optimizer.needs_something) check_needs(optimizer, shard);
+  if (!optimizer.follows) account_.add_update({shard.ranges, shard.n_ranges});
   const ClockSpan span(comm_.clock(), DDH_SPAN_OPTIM);
   if (!device_.is_host_reachable() || device_.is_host_memory())  // kernels (checked before the run), or inline
-    return update_now(*optimizer_, shard, block_, optimizer_->param_steps, stream, optimizer_->call);
-  ShardCopy mine(shard, optimizer_->slots);
+    return update_now(optimizer, shard, block_, optimizer.param_steps, stream, optimizer.call);
+  ShardCopy mine(shard, optimizer);
   const ddh::Accesses accesses = mine.accesses();
   ddh::run_on_stream(
       device_.streams(), device_.context(), stream, accesses, "the optimizer's update",
-      [this, optimizer = optimizer_, mine = std::move(mine), block = block_, steps = optimizer_->param_steps, stream] {
+      [this, optimizer = &optimizer, mine = std::move(mine), block = block_, steps = optimizer.param_steps, stream] {
         update_now(*optimizer, mine.shard(), block, steps, stream, optimizer->call);
       });
-  if (optimizer_->sums.needed()) device_.synchronize(stream);  // totals are of this step
+  if (optimizer.sums.needed()) device_.synchronize(stream);  // totals are of this step
 }
 
 void StepCoordinator::update_now(const Optimizers::Instance& optimizer, const ddh_optim_shard& shard,
                                  const ddh_step_block& block, const std::vector<int64_t>& steps, ddh_stream* stream,
                                  const PluginCaller& call) const {
-  lr_scales_.for_each(shard, block, [&](const ddh_optim_shard& part, const ddh_step_block& scaled) {
+  lr_scales_.for_each(optimizer, shard, block, [&](const ddh_optim_shard& part, const ddh_step_block& scaled) {
     const ddh_update_args args{sizeof(ddh_update_args), 0, &part, &scaled, steps.data(), stream,
                                optimizer.sums.totals()};
     if (check_ != nullptr) return check_->update(optimizer, args);
@@ -231,27 +375,35 @@ void StepCoordinator::update_now(const Optimizers::Instance& optimizer, const dd
 }
 
 // If a strategy ignores the optimizer's needs, it gets an error and never a wrong result.
-void StepCoordinator::check_needs(const ddh_optim_shard& shard) const {
+void StepCoordinator::check_needs(const Optimizers::Instance& optimizer, const ddh_optim_shard& shard) const {
   for (uint32_t r = 0; r < shard.n_ranges; ++r) {
     const ddh_range& range = shard.ranges[r];
     const ddh_param_desc& param = *model_.params[range.param];
-    const int32_t need = optimizer_->needs.at(static_cast<size_t>(range.param));
+    const int32_t need = optimizer.needs.at(static_cast<size_t>(range.param));
     if (need == DDH_NEEDS_WHOLE_PARAM && range.numel != param.numel)
       ddh::fail(DDH_FAILED_PRECONDITION, "the optimizer needs parameter '", param.name,
                 "' as a whole, but the strategy gave it ", range.numel, " of its ", param.numel,
                 " elements; choose another strategy or optimizer");
-    if (need == DDH_NEEDS_PARAM_NORM && !optimizer_->sums.ready(range.param))
+    if (need == DDH_NEEDS_PARAM_NORM && !optimizer.sums.ready(range.param))
       ddh::fail(DDH_FAILED_PRECONDITION, "the optimizer needs the norm of parameter '", param.name,
                 "', but the strategy updates it without prepare and sum_norms; choose another strategy or optimizer");
   }
 }
 
-ShardCopy::ShardCopy(const ddh_optim_shard& shard, const std::vector<ddh_slot_desc>& slots)
+ShardCopy::ShardCopy(const ddh_optim_shard& shard, const Optimizers::Instance& optimizer)
     : shard_(shard),
       ranges_(shard.ranges, shard.ranges + shard.n_ranges),
       grads_(shard.grads, shard.grads + shard.n_grads),
       slots_(shard.slots, shard.slots + shard.n_slots) {
-  for (const ddh_slot_desc& slot : slots) slot_bytes_.push_back(ddh_dtype_bytes(slot.dtype));
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    uint64_t begin = UINT64_MAX, end = 0;
+    for (size_t r = 0; r < ranges_.size(); ++r) {
+      const SlotPart part = optimizer.part(i, ranges_, r);
+      begin = std::min(begin, part.offset);
+      end = std::max(end, part.offset + part.bytes);
+    }
+    slot_parts_.push_back(begin < end ? SlotPart{begin, end - begin} : SlotPart{});
+  }
 }
 
 ddh_optim_shard ShardCopy::shard() const {
@@ -281,7 +433,8 @@ ddh::Accesses ShardCopy::accesses() const {
   }
   for (const float* grad : grads_) out.reads(at(grad, sizeof(float)), numel * sizeof(float));
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i] != nullptr) out.updates(at(slots_[i], slot_bytes_[i]), numel * slot_bytes_[i]);
+    const auto [offset, bytes] = slot_parts_[i];
+    if (slots_[i] != nullptr && bytes > 0) out.updates(static_cast<const char*>(slots_[i]) + offset, bytes);
   }
   return out;
 }

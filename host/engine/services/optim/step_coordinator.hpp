@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,8 +27,7 @@ namespace ddhost {
 // A copy of a shard's tables, for an update that runs later on a stream; and the memory that the update accesses.
 class ShardCopy {
  public:
-  // `slots`: those of the optimizer, each of one element for each of the parameter's.
-  ShardCopy(const ddh_optim_shard& shard, const std::vector<ddh_slot_desc>& slots);
+  ShardCopy(const ddh_optim_shard& shard, const Optimizers::Instance& optimizer);
 
   // Points into this object.
   [[nodiscard]] ddh_optim_shard shard() const;
@@ -39,12 +39,13 @@ class ShardCopy {
   std::vector<ddh_range> ranges_;
   std::vector<const float*> grads_;
   std::vector<void*> slots_;
-  std::vector<uint64_t> slot_bytes_;  // of an element
+  std::vector<SlotPart> slot_parts_;  // that belong to the ranges
 };
 
 // Learning-rate factors of parameters (ddh_param_desc.lr_scale). The optimizer is called once for each factor in a shard,
 // with the ranges of that factor and a step block with the scaled rate. As in torch's parameter groups, the factor also
-// scales decoupled weight decay.
+// scales decoupled weight decay. An optimizer with slots of DDH_SLOT_SIZED, which follow one another in the order of the
+// ranges, is called for each run of ranges of one factor.
 class LrScales {
  public:
   explicit LrScales(const ddh_model_desc& model) {
@@ -57,8 +58,10 @@ class LrScales {
 
   // Calls apply(shard, block) for each factor of the shard's parameters, in the order of their first ranges.
   template <class Apply>
-  void for_each(const ddh_optim_shard& shard, const ddh_step_block& block, Apply&& apply) const {
+  void for_each(const Optimizers::Instance& optimizer, const ddh_optim_shard& shard, const ddh_step_block& block,
+                Apply&& apply) const {
     if (factors_.empty()) return apply(shard, block);
+    if (optimizer.has_sized()) return for_each_run(optimizer, shard, block, apply);
     std::vector<double> seen;
     for (uint32_t r = 0; r < shard.n_ranges; ++r) {
       const double factor = factor_of(shard.ranges[r]);
@@ -79,6 +82,27 @@ class LrScales {
  private:
   [[nodiscard]] double factor_of(const ddh_range& range) const { return factors_[static_cast<size_t>(range.param)]; }
 
+  template <class Apply>
+  void for_each_run(const Optimizers::Instance& optimizer, const ddh_optim_shard& shard, const ddh_step_block& block,
+                    Apply&& apply) const {
+    const std::span<const ddh_range> ranges(shard.ranges, shard.n_ranges);
+    for (size_t first = 0, end = 0; first < ranges.size(); first = end) {
+      const double factor = factor_of(ranges[first]);
+      for (end = first; end < ranges.size() && factor_of(ranges[end]) == factor;) ++end;
+      std::vector<void*> slots(shard.slots, shard.slots + shard.n_slots);
+      for (uint32_t i = 0; i < slots.size(); ++i)
+        if (slots[i] != nullptr && !optimizer.sized[i].empty())
+          slots[i] = static_cast<char*>(slots[i]) + optimizer.part(i, ranges, first).offset;
+      ddh_optim_shard part = shard;
+      part.ranges = &ranges[first];
+      part.n_ranges = static_cast<uint32_t>(end - first);
+      part.slots = slots.data();
+      ddh_step_block scaled = block;
+      scaled.lr *= factor;
+      apply(part, scaled);
+    }
+  }
+
   std::vector<double> factors_;  // per parameter; empty: all are 1
 };
 
@@ -98,11 +122,14 @@ struct StepRequests {
   bool save_by_clock = false;  // checkpoint.every_minutes have passed
 };
 
-// What all ranks know after decide.
+// What all ranks know after decide; after decide_in, what its group knows.
 struct StepOutcome {
-  FoldedMetrics world;    // of all ranks
-  StepRequests requests;  // the most that any rank was asked for
-  std::string nonfinite;  // says which gradient is not, and where; empty: all are finite
+  bool is_of_group = false;          // decide_in has decided; what follows is not of all ranks
+  bool is_quiet = false;             // the other ranks do not know this step's metrics yet
+  FoldedMetrics world;               // of all ranks, or of the group
+  StepRequests requests;             // the most that any rank was asked for
+  std::string nonfinite;             // says which gradient is not, and where; empty: all are finite
+  std::vector<FoldedMetrics> quiet;  // of all ranks, of the quiet steps before a decide of the world
 };
 
 class StepCoordinator final : public NormSink {
@@ -121,6 +148,12 @@ class StepCoordinator final : public NormSink {
 
   // Called before the first step; see Optimizers.
   void set_optimizers(const std::vector<OptimizerRef>& optimizers, std::span<const ddh_run_program> programs);
+  // Steps that are a multiple of it need a decide of all ranks (ddh_rhythm). `scales_loss`: then no step can do without.
+  void set_rhythm(uint32_t world_every, bool scales_loss) {
+    world_every_ = world_every;
+    scales_loss_ = scales_loss;
+  }
+  [[nodiscard]] int64_t world_every() const { return world_every_; }
   [[nodiscard]] const Optimizers& optimizers() const { return *optimizers_; }
   [[nodiscard]] Optimizers& optimizers() { return *optimizers_; }
 
@@ -156,6 +189,10 @@ class StepCoordinator final : public NormSink {
   // The strategy has summed gradients itself. Throws if such sums can't satisfy the settings.
   void check_own_sums() const;
   const ddh_step_block& decide();
+  // Decides in a group of this rank; nullptr: this rank alone. Quiet: nothing else is sent.
+  const ddh_step_block& decide_in(const ddh_decide_args& args);
+  // Metrics of the quiet steps since the last decide of the world, over all ranks. [collective]
+  [[nodiscard]] std::vector<FoldedMetrics> share_quiet_metrics();
   void prepare(const ddh_optim_shard& shard, int32_t replica_index, int32_t replica_count, ddh_stream* stream);
   void sum_norms();
   void update(const ddh_optim_shard& shard, ddh_stream* stream);
@@ -176,15 +213,27 @@ class StepCoordinator final : public NormSink {
 
  private:
   struct Payload;
+  void require_undecided(const char* call) const;
+  void begin_decision(const char* call, ddh_group* group, int32_t deciders);
   void wait_for_device();
-  void exchange(const Payload& mine);
+  [[nodiscard]] Payload my_payload();
+  void exchange(bool with_quiet);
   [[nodiscard]] Payload payload_of(int32_t rank) const;
-  void merge();
+  void merge_gradients();
+  void merge_requests();
+  void fold_metrics();
+  void take_quiet_metrics();
+  void finish_decision();
+  void finish_world();
+  void wait_for_world();
+  void share_with_world();
   void count_updates();
   void require_decided(const char* call) const;
   void check_gradients() const;
   void check_lr() const;
-  void check_needs(const ddh_optim_shard& shard) const;
+  void check_needs(const Optimizers::Instance& optimizer, const ddh_optim_shard& shard) const;
+  void advance_numbers(const Optimizers::Instance& optimizer) const;
+  void update_by(Optimizers::Instance& optimizer, const ddh_optim_shard& given, ddh_stream* stream);
   void update_now(const Optimizers::Instance& optimizer, const ddh_optim_shard& shard, const ddh_step_block& block,
                   const std::vector<int64_t>& steps, ddh_stream* stream, const PluginCaller& call) const;
 
@@ -207,6 +256,13 @@ class StepCoordinator final : public NormSink {
   std::function<void()> take_results_;
   std::vector<double> sent_, received_;  // payload and rows of metrics, of this rank and of all; kept between steps
   StepRequests requests_;
+  int64_t saves_agreed_ = 0;  // of the last decide of the world
+  int64_t world_every_ = 1;
+  bool scales_loss_ = false;
+  ddh_group* group_ = nullptr;         // of the last exchange; nullptr: this rank alone
+  int32_t deciders_ = 1;               // its ranks
+  std::vector<double> quiet_metrics_;  // of this rank: one row for each quiet step
+  std::vector<uint32_t> quiet_sizes_;  // metrics in each row
   bool decided_ = false;
   bool has_exchange_ = false;
   ddh_step_block block_{};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -20,8 +21,24 @@ struct UpdateBuffer {
   uint64_t element_bytes;
   bool reads, writes;  // what the header allows the call
   std::string name;    // "the master weights"
+  uint64_t block = 1;  // elements of the parameter for each of its own
+  // With DDH_SLOT_SIZED: its elements for the parameter of the range, which begin at the base.
+  std::optional<uint64_t> sized = std::nullopt;
 
-  [[nodiscard]] const char* at(uint64_t flat_offset) const { return base + flat_offset * element_bytes; }
+  [[nodiscard]] bool is_per_element() const { return block == 1 && !sized; }
+  // Bytes from the base to a flat_offset on the grid.
+  [[nodiscard]] uint64_t bytes_before(uint64_t flat_offset) const {
+    return sized ? 0 : flat_offset / block * element_bytes;
+  }
+  // Bytes that belong to elements of the parameter from the grid on.
+  [[nodiscard]] uint64_t bytes_of(uint64_t numel) const {
+    return (sized ? *sized : (numel + block - 1) / block) * element_bytes;
+  }
+  [[nodiscard]] const char* at(uint64_t flat_offset) const { return base + bytes_before(flat_offset); }
+  // The element, counted from the parameter's first, that begins so many bytes behind those of `param_offset`.
+  [[nodiscard]] uint64_t element_at(uint64_t param_offset, uint64_t bytes) const {
+    return param_offset / block + bytes / element_bytes;
+  }
 };
 
 namespace {
@@ -89,18 +106,17 @@ UpdateReplay::UpdateReplay(const ddh_update_args& real, std::span<const UpdateBu
                            uint64_t lead, unsigned char mark)
     : buffers_(buffers), lead_(lead), range_(range), copies_(buffers.size()), shard_(*real.shard), args_(real) {
   range_.flat_offset = lead;
-  const uint64_t total = lead + ddh::round_up_to_grid(range.numel) + DDH_GRID;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const UpdateBuffer& buffer = buffers[i];
     if (buffer.base == nullptr) continue;
     Copy& copy = copies_[i];
-    const uint64_t bytes = total * buffer.element_bytes;
+    const uint64_t bytes = buffer.sized ? (*buffer.sized + DDH_GRID) * buffer.element_bytes
+                                        : buffer.bytes_of(lead + ddh::round_up_to_grid(range.numel) + DDH_GRID);
     copy.memory.assign(bytes + kAlignment, static_cast<char>(mark));
     const auto address = reinterpret_cast<uintptr_t>(copy.memory.data());
     copy.begin = copy.memory.data() + (kAlignment - address % kAlignment) % kAlignment;
     if (buffer.reads)
-      std::memcpy(copy.begin + lead * buffer.element_bytes, buffer.at(range.flat_offset),
-                  range.numel * buffer.element_bytes);
+      std::memcpy(copy.begin + buffer.bytes_before(lead), buffer.at(range.flat_offset), buffer.bytes_of(range.numel));
     copy.before.assign(copy.begin, copy.begin + bytes);
   }
   make_args(real);
@@ -137,26 +153,25 @@ void UpdateReplay::make_args(const ddh_update_args& real) {
 std::span<const char> UpdateReplay::result(size_t buffer) const {
   const char* const begin = copies_[buffer].begin;
   if (begin == nullptr) return {};
-  const uint64_t bytes = buffers_[buffer].element_bytes;
-  return {begin + lead_ * bytes, range_.numel * bytes};
+  return {begin + buffers_[buffer].bytes_before(lead_), buffers_[buffer].bytes_of(range_.numel)};
 }
 
 std::string UpdateReplay::forbidden_write(bool skipped) const {
   for (size_t i = 0; i < buffers_.size(); ++i) {
     const Copy& copy = copies_[i];
     if (copy.begin == nullptr) continue;
-    const uint64_t end = lead_ + range_.numel;
+    const uint64_t first = buffers_[i].bytes_before(lead_), end = first + buffers_[i].bytes_of(range_.numel);
     const bool may_write = buffers_[i].writes && !skipped;
     for (auto before = copy.before.begin(); before != copy.before.end(); ++before) {
       const auto offset = before - copy.before.begin();
       before = std::mismatch(before, copy.before.end(), copy.begin + offset).first;
       if (before == copy.before.end()) break;
-      const uint64_t element = static_cast<uint64_t>(before - copy.before.begin()) / buffers_[i].element_bytes;
+      const auto byte = static_cast<uint64_t>(before - copy.before.begin());
       const std::string& name = buffers_[i].name;
-      if (element < lead_) return "writes to " + name + " before the beginning of its range";
-      if (element >= end) return "writes to " + name + " behind the end of its range";
+      if (byte < first) return "writes to " + name + " before the beginning of its range";
+      if (byte >= end) return "writes to " + name + " behind the end of its range";
       if (!may_write)
-        return ddh::str("writes element ", range_.param_offset + element - lead_, " of ", name,
+        return ddh::str("writes element ", buffers_[i].element_at(range_.param_offset, byte - first), " of ", name,
                         skipped ? " in a step that is skipped" : "");
     }
   }
@@ -182,11 +197,12 @@ struct UpdateCheck::Call {
 };
 
 std::vector<UpdateBuffer> UpdateCheck::buffers_of(const Optimizers::Instance& o, const ddh_optim_shard& shard,
-                                                  int32_t param, const ddh_prepare_args* prepare) const {
+                                                  size_t range, const ddh_prepare_args* prepare) const {
+  const int32_t param = shard.ranges[range].param;
   const auto base = [](const void* p) { return static_cast<const char*>(p); };
   const bool updates = prepare == nullptr;
   std::vector<UpdateBuffer> all = {
-      {Kind::kMaster, base(shard.master), sizeof(float), true, updates, "the master weights"}};
+      {Kind::kMaster, base(shard.master), sizeof(float), true, updates && !o.follows, "the master weights"}};
   if (shard.lowp != nullptr)
     all.push_back(
         {Kind::kLowp, base(shard.lowp), ddh_dtype_bytes(shard.lowp_dtype), false, updates, "the low-precision copy"});
@@ -196,6 +212,11 @@ std::vector<UpdateBuffer> UpdateCheck::buffers_of(const Optimizers::Instance& o,
     const bool used = !DDH_CAN(o.table, ddh_optimizer_api, slot_used) || o.table->slot_used(o.inst, i, param) != 0;
     all.push_back({Kind::kSlot, base(shard.slots[i]), ddh_dtype_bytes(o.slots[i].dtype), used, used,
                    ddh::str(used ? "slot '" : "the unused slot '", o.slots[i].name, "'")});
+    UpdateBuffer& slot = all.back();
+    if (o.slots[i].extent == DDH_SLOT_PER_BLOCK) slot.block = DDH_GRID;
+    if (o.sized[i].empty()) continue;
+    slot.sized = o.sized[i][static_cast<size_t>(param)];
+    if (slot.base != nullptr) slot.base += o.part(i, {shard.ranges, shard.n_ranges}, range).offset;
   }
   for (uint32_t k = 0; prepare != nullptr && k < prepare->sum_count; ++k) {
     const char* const first =
@@ -218,7 +239,7 @@ void UpdateCheck::update(const Optimizers::Instance& o, const ddh_update_args& a
   for (uint32_t r = 0; r < shard.n_ranges; ++r) {
     const ddh_range& range = shard.ranges[r];
     if (range.numel == 0) continue;
-    calls.push_back({o, args, nullptr, buffers_of(o, shard, range.param, nullptr)});
+    calls.push_back({o, args, nullptr, buffers_of(o, shard, r, nullptr)});
     const bool whole = o.needs[static_cast<size_t>(range.param)] == DDH_NEEDS_WHOLE_PARAM;
     for_each_piece(range, whole, [&](const ddh_range& piece) {
       if (expected.empty()) repeat_skipped(calls.back(), piece);
@@ -236,7 +257,7 @@ void UpdateCheck::update(const Optimizers::Instance& o, const ddh_update_args& a
 void UpdateCheck::prepare(const Optimizers::Instance& o, const ddh_prepare_args& args) const {
   const ddh_optim_shard& shard = *args.update->shard;
   const ddh_range& range = shard.ranges[0];
-  const Call call{o, *args.update, &args, buffers_of(o, shard, range.param, &args)};
+  const Call call{o, *args.update, &args, buffers_of(o, shard, 0, &args)};
   const Sums expected = repeat(call, range);
   o.call(PluginCall::kPrepare, o.table->prepare, o.inst, &args);
   require_same(call, range, expected);
@@ -267,9 +288,9 @@ UpdateCheck::Sums UpdateCheck::repeat(const Call& call, const ddh_range& piece) 
       if (!buffer.writes) continue;
       const std::span<const char> mine = again.result(i);
       const auto [at, other] = std::mismatch(
-          mine.begin(), mine.end(), whole.result(i).begin() + static_cast<std::ptrdiff_t>(done * buffer.element_bytes));
+          mine.begin(), mine.end(), whole.result(i).begin() + static_cast<std::ptrdiff_t>(buffer.bytes_before(done)));
       if (at == mine.end()) continue;
-      const uint64_t element = part.param_offset + static_cast<uint64_t>(at - mine.begin()) / buffer.element_bytes;
+      const uint64_t element = buffer.element_at(part.param_offset, static_cast<uint64_t>(at - mine.begin()));
       call.optimizer.call.blame(
           call.which(), {}, "gives element ", element, " of parameter '", param, "' other bits in ", buffer.name,
           " when the same values are at another place of the buffers, in a range from element ", part.param_offset,
@@ -295,7 +316,7 @@ void UpdateCheck::require_same(const Call& call, const ddh_range& piece, const S
   for (size_t i = 0; i < call.buffers.size(); ++i) {
     const UpdateBuffer& buffer = call.buffers[i];
     if (buffer.base == nullptr || (!buffer.writes && !buffer.reads)) continue;
-    if (ddh::checksum64(buffer.at(piece.flat_offset), piece.numel * buffer.element_bytes) == expected[i]) continue;
+    if (ddh::checksum64(buffer.at(piece.flat_offset), buffer.bytes_of(piece.numel)) == expected[i]) continue;
     call.optimizer.call.blame(call.which(), {}, "gives parameter '", model_.params[piece.param]->name,
                               "' other bits in ", buffer.name,
                               " than the same call on a copy of its values, between elements ", piece.param_offset,
@@ -306,17 +327,20 @@ void UpdateCheck::require_same(const Call& call, const ddh_range& piece, const S
 
 // Of the elements between the ranges, per gap and buffer.
 UpdateCheck::Sums UpdateCheck::gap_sums(const Optimizers::Instance& o, const ddh_optim_shard& shard) const {
-  std::vector<ddh_range> ranges(shard.ranges, shard.ranges + shard.n_ranges);
-  std::erase_if(ranges, [](const ddh_range& r) { return r.numel == 0; });
-  std::sort(ranges.begin(), ranges.end(),
-            [](const ddh_range& a, const ddh_range& b) { return a.flat_offset < b.flat_offset; });
+  std::vector<size_t> order;
+  for (size_t r = 0; r < shard.n_ranges; ++r)
+    if (shard.ranges[r].numel > 0) order.push_back(r);
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return shard.ranges[a].flat_offset < shard.ranges[b].flat_offset; });
   Sums sums;
-  for (size_t r = 1; r < ranges.size(); ++r) {
-    const uint64_t begin = ranges[r - 1].flat_offset + ranges[r - 1].numel, end = ranges[r].flat_offset;
-    if (begin >= end) continue;
-    for (const UpdateBuffer& buffer : buffers_of(o, shard, ranges[r].param, nullptr))
-      if (buffer.base != nullptr)
-        sums.push_back(ddh::checksum64(buffer.at(begin), (end - begin) * buffer.element_bytes));
+  for (size_t i = 1; i < order.size(); ++i) {
+    const ddh_range& before = shard.ranges[order[i - 1]];
+    const uint64_t begin = before.flat_offset + before.numel, end = shard.ranges[order[i]].flat_offset;
+    for (const UpdateBuffer& buffer : buffers_of(o, shard, order[i], nullptr)) {
+      const uint64_t first = buffer.is_per_element() ? begin : ddh::round_up_to_grid(begin);
+      if (buffer.base != nullptr && !buffer.sized && first < end)
+        sums.push_back(ddh::checksum64(buffer.at(first), buffer.bytes_of(end - first)));
+    }
   }
   return sums;
 }
@@ -327,8 +351,8 @@ void UpdateCheck::require_zero_padding(const Optimizers::Instance& o, const ddh_
     const ddh_param_desc& param = *model_.params[range.param];
     const uint64_t end = range.flat_offset + range.numel, padding = ddh::round_up_to_grid(end) - end;
     if (padding == 0 || range.numel == 0 || range.param_offset + range.numel != param.numel) continue;
-    for (const UpdateBuffer& buffer : buffers_of(o, shard, range.param, nullptr)) {
-      if (buffer.base == nullptr) continue;
+    for (const UpdateBuffer& buffer : buffers_of(o, shard, r, nullptr)) {
+      if (buffer.base == nullptr || !buffer.is_per_element()) continue;
       const char* const first = buffer.at(end);
       if (std::all_of(first, first + padding * buffer.element_bytes, [](char c) { return c == 0; })) continue;
       ddh::fail(DDH_FAILED_PRECONDITION, "the ", padding, " elements of padding behind parameter '", param.name,

@@ -35,7 +35,7 @@ class UpdateCheck {
   using Sums = std::vector<uint64_t>;  // checksums of buffers
 
   [[nodiscard]] std::vector<UpdateBuffer> buffers_of(const Optimizers::Instance& o, const ddh_optim_shard& shard,
-                                                     int32_t param, const ddh_prepare_args* prepare) const;
+                                                     size_t range, const ddh_prepare_args* prepare) const;
   void require_zero_padding(const Optimizers::Instance& o, const ddh_optim_shard& shard) const;
   [[nodiscard]] Sums gap_sums(const Optimizers::Instance& o, const ddh_optim_shard& shard) const;
   // The sums of the results of the call on one piece, after checks on copies.

@@ -55,6 +55,9 @@ bool is_option_of(const PluginSeat& seat, std::string_view key) {
 
 const char* agree(PluginSeat& seat, const std::string& key, const std::string& mine) {
   RankServices& s = seat.services;
+  if (seat.kind == "monitor")
+    ddh::fail(DDH_PERMISSION_DENIED, seat.name, " calls agree, for which all ranks must meet, but a monitor exists on ",
+              "rank 0 alone; fix the plugin");
   if (!is_option_of(seat, key))
     ddh::fail(DDH_PERMISSION_DENIED, seat.name, " wants to set '", key,
               "'; it may only set options of its own section '", seat.section, "'");
@@ -69,7 +72,7 @@ const char* agree(PluginSeat& seat, const std::string& key, const std::string& m
 
 const RunConfig& readable(void* h, const char* key) {
   seat_of(h).require_readable(not_null(key, "the key"));
-  return services_of(h).config;
+  return seat_of(h).config();
 }
 
 }  // namespace

@@ -3,10 +3,12 @@
 // The list of all interfaces, and the seats of plugins, with the handles that they own.
 #include "engine/services/tables/interfaces.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
-#include <array>
 #include <string_view>
 
+#include "engine/services/tables/kind_services.hpp"
 #include "engine/services/tables/tables.hpp"
 
 namespace ddhost {
@@ -52,37 +54,46 @@ void detail::check_ranges(const ddh_range* ranges, uint32_t n_ranges) {
 }
 
 const void* host_interface(const char* id) {
-  struct Entry {
-    std::string_view id;
-    const void* table;
-  };
-  static constexpr std::array<Entry, 13> kAll = {{{DDH_LOG_IFACE, &detail::kLogTable},
-                                                  {DDH_CONFIG_IFACE, &detail::kConfigTable},
-                                                  {DDH_ALLOC_IFACE, &detail::kAllocTable},
-                                                  {DDH_STREAM_IFACE, &detail::kStreamTable},
-                                                  {DDH_COPY_IFACE, &detail::kCopyTable},
-                                                  {DDH_FLATOPS_IFACE, &detail::kFlatopsTable},
-                                                  {DDH_COMM_IFACE, &detail::kCommTable},
-                                                  {DDH_WINDOW_IFACE, &detail::kWindowTable},
-                                                  {DDH_OPTIM_IFACE, &detail::kOptimTable},
-                                                  {DDH_KV_IFACE, &detail::kKvTable},
-                                                  {DDH_METRICS_IFACE, &detail::kMetricsTable},
-                                                  {DDH_PARAMS_IFACE, &detail::kParamsTable},
-                                                  {DDH_KERNELS_IFACE, &detail::kKernelsTable}}};
-  for (const Entry& entry : kAll) {
-    if (entry.id == id) return entry.table;
-  }
-  return nullptr;
+  const ServiceEntry* const entry = find_service(id);
+  return entry == nullptr ? nullptr : entry->table;
 }
 
-PluginSeat::PluginSeat(RankServices& rank_services, std::string plugin_name, const std::string& options_section)
+PluginSeat::PluginSeat(RankServices& rank_services, std::string plugin_name, const std::string& options_section,
+                       const ddh_desc* plugin_desc, std::unique_ptr<const RunConfig> config_of_its_own)
     : services(rank_services),
       name(std::move(plugin_name)),
       shown(name.substr(0, name.find(':')) + " '" + name.substr(name.find(':') + 1) + "'"),
       kind(name.substr(0, name.find(':'))),
       section(options_section.empty() ? kind : options_section),
       is_model(kind == "model"),
+      desc_(plugin_desc),
       host_{sizeof(ddh_host), DDH_ABI_MAJOR, DDH_ABI_MINOR, this,
-            [](void*, const char* id) noexcept -> const void* { return host_interface(id); }} {}
+            [](void* h, const char* id) noexcept -> const void* { return detail::seat_of(h).service(id); }},
+      own_config_(std::move(config_of_its_own)) {}
+
+namespace {
+
+bool has(const char* const* list, std::string_view id) {
+  for (; list != nullptr && *list != nullptr; ++list)
+    if (*list == id) return true;
+  return false;
+}
+
+}  // namespace
+
+const void* PluginSeat::service(const char* id) {
+  const ServiceEntry* const entry = id == nullptr ? nullptr : find_service(id);
+  if (entry == nullptr) return nullptr;
+  if (entry->table == &detail::kCodecsTable && services.codec == nullptr) return nullptr;
+  if (desc_ == nullptr) return entry->table;
+  const bool is_for_kind = entry->is_for(desc_->kind), is_listed = has(desc_->needs, id) || has(desc_->wants, id);
+  if (is_for_kind && is_listed) return entry->table;
+  const std::lock_guard lock(mutex_);
+  if (refused_.insert(id).second && services.log != nullptr)
+    services.log->warn("{} asks for the service '{}' and does not get it: {}; fix the plugin", shown, id,
+                       is_for_kind ? "its descriptor lists it neither in `needs` nor in `wants`"
+                                   : "plugins of its kind have no such service");
+  return nullptr;
+}
 
 }  // namespace ddhost

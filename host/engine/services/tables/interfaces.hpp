@@ -23,6 +23,7 @@
 #include "engine/services/memory/windows.hpp"
 #include "engine/services/optim/step_coordinator.hpp"
 #include "engine/services/rank_seat.hpp"
+#include "engine/services/run_codec.hpp"
 #include "engine/services/run_config.hpp"
 
 namespace spdlog {
@@ -30,6 +31,8 @@ class logger;
 }
 
 namespace ddhost {
+
+class OwnOptims;
 
 // The windows, exchanges, streams, events and graphs that the plugins of a rank own. A plugin destroys each of its own once,
 // before it is destroyed itself.
@@ -81,14 +84,18 @@ struct RankServices {
   std::unique_ptr<Windows> windows;
   std::unique_ptr<InitialValues> params;
   std::unique_ptr<StepCoordinator> step;
-  ddh_group* model_group = nullptr;  // owned by the transport
+  std::unique_ptr<RunCodec> codec;        // null: the run has none
+  ddh_group* model_group = nullptr;       // owned by the transport
+  std::shared_ptr<OwnOptims> own_optims;  // of the strategy
 };
 
 // The object that `h` points to: the rank and the calling plugin. Its address is stable while the plugin lives.
 class PluginSeat {
  public:
-  // `options_section`: the section of its options; empty: the section of its kind.
-  PluginSeat(RankServices& rank_services, std::string plugin_name, const std::string& options_section = "");
+  // `options_section`: the section of its options; empty: the section of its kind. `plugin_desc`: says which services it
+  // lists; null: it gets all. `config_of_its_own`: it reads this one instead of the rank's.
+  PluginSeat(RankServices& rank_services, std::string plugin_name, const std::string& options_section = "",
+             const ddh_desc* plugin_desc = nullptr, std::unique_ptr<const RunConfig> config_of_its_own = nullptr);
   PluginSeat(const PluginSeat&) = delete;
   PluginSeat& operator=(const PluginSeat&) = delete;
 
@@ -100,6 +107,11 @@ class PluginSeat {
   const std::string section;  // "strategy": of its options
   const bool is_model;
 
+  [[nodiscard]] const RunConfig& config() const { return own_config_ != nullptr ? *own_config_ : services.config; }
+  // The table of a service, if the plugin's kind gets it and its descriptor lists it. Else nullptr, and the first time a line
+  // in the log. [any]
+  const void* service(const char* id);
+
   // Refuses a key that is neither an option of the plugin's own nor promised in ddh/service/config.h. [any]
   void require_readable(const char* key) const;
 
@@ -108,8 +120,11 @@ class PluginSeat {
 
  private:
   std::mutex mutex_;
-  std::set<std::string> kept_;  // a set: elements stay in place
+  std::set<std::string> kept_;     // a set: elements stay in place
+  std::set<std::string> refused_;  // services
+  const ddh_desc* const desc_;
   ddh_host host_;
+  const std::unique_ptr<const RunConfig> own_config_;
 };
 
 // The table for an interface id, or nullptr. Needs no rank.

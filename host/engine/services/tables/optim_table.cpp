@@ -5,6 +5,12 @@
 
 #include "engine/services/tables/tables.hpp"
 
+namespace ddh {
+inline namespace v1 DDH_HIDDEN {
+DDH_STRUCT_RULE(ddh_decide_args, DDH_DECIDE_ARGS_MIN_SIZE);
+}  // namespace DDH_HIDDEN
+}  // namespace ddh
+
 namespace ddhost::detail {
 namespace {
 
@@ -85,8 +91,17 @@ const ddh_optim_api kOptimTable = {
       guard(nullptr, [&] { used = optimizers_of(h).slot_used(index, param) ? 1 : 0; });
       return used;
     },
-    nullptr,
-    nullptr,
+    [](void* h, uint32_t index, int32_t param) noexcept -> uint64_t {
+      uint64_t numel = 0;
+      guard(nullptr, [&] {
+        const Optimizers& optimizers = optimizers_of(h);
+        if (optimizers.slot_used(index, param)) numel = optimizers.slot_numel(index, param);
+      });
+      return numel;
+    },
+    [](void* h, const ddh_decide_args* args, const ddh_step_block** out, ddh_err* err) noexcept {
+      return in_step(h, err, [&](StepCoordinator& step) { *out = &step.decide_in(checked(args)); });
+    },
 };
 
 }  // namespace ddhost::detail

@@ -47,8 +47,10 @@ extern const ddh_copy_api kCopyTable;
 extern const ddh_flatops_api kFlatopsTable;
 extern const ddh_kernels_api kKernelsTable;
 extern const ddh_optim_api kOptimTable;
+extern const ddh_own_optim_api kOwnOptimTable;
 extern const ddh_kv_api kKvTable;
 extern const ddh_metrics_api kMetricsTable;
 extern const ddh_params_api kParamsTable;
+extern const ddh_codecs_api kCodecsTable;
 
 }  // namespace ddhost::detail

@@ -12,6 +12,8 @@
  *                               the strategy sums the messages over the ranks, in rank order, on every rank
  *                               decode(round) with the sum
  *
+ * Rounds of several parameters may interleave, so what passes from one round to the next is kept for each parameter. A
+ * parameter's calls keep their order.
  * After the last decode `grad` is the decoded sum over all ranks, equal to the bit on all ranks. The strategy adds it as it
  * would add the sum of the ranks' gradients. Gradients are sums that are not divided by the number of ranks or targets.
  * A codec needs the whole gradient of a parameter in one array; strategies that shard gradients keep such arrays, and their
@@ -50,9 +52,11 @@ typedef struct ddh_codec_state {
 typedef struct ddh_codec_api {
   uint32_t struct_size;
   uint32_t reserved0;
-  /* Gives the parameters. Allocates its state, zero-filled, through ddh.alloc with DDH_TAG_COMM. [main] */
+  /* Gives the parameters. Allocates its state and scratch memory through ddh.alloc with DDH_TAG_COMM, not more than planned,
+   * and sets first values. [main] */
   ddh_rc (*attach)(ddh_inst* self, const ddh_codec_args* args, ddh_err* err) DDH_NX;
-  /* Bytes of state and scratch memory that attach allocates, without allocating them. [main] */
+  /* Bytes of state and scratch memory that attach allocates, without allocating them. Called once before attach; from then on
+   * rounds, max_rounds and message_numel are called too. [main] */
   ddh_rc (*plan)(ddh_inst* self, const ddh_codec_args* args, uint64_t* bytes, ddh_err* err) DDH_NX;
   /* Rounds of a parameter in a step, equal on all ranks. 0: its gradient is reduced without a codec. [main] */
   uint32_t (*rounds)(ddh_inst* self, int32_t param, int64_t step) DDH_NX;

@@ -68,8 +68,9 @@ typedef struct ddh_comm_backend_api {
   /* This rank's index in a group, the group's size, and the group's DDH_COMM_*. [any] */
   ddh_rc (*group_info)(ddh_inst* self, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps,
                        ddh_err* err) DDH_NX;
-  /* Each is as in ddh.comm/1, but `group` is never NULL. all_gather, broadcast and barrier are required. Others may be NULL;
-   * the host then refuses what needs them, by name. [serial] [collective] [stream-ordered] [may-block] */
+  /* Each is as in ddh.comm/1, but `group` is never NULL. Of buffers in host memory `stream` has no meaning: the host has waited
+   * for earlier work, and the call is done when it returns. all_gather, broadcast and barrier are required; without another
+   * one the host refuses what needs it, by name. [serial] [collective] [stream-ordered] [may-block] */
   ddh_rc (*all_reduce)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*reduce_scatter)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*all_gather)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
@@ -79,7 +80,8 @@ typedef struct ddh_comm_backend_api {
   ddh_rc (*recv)(ddh_inst* self, const ddh_coll* args, ddh_err* err) DDH_NX;
   ddh_rc (*barrier)(ddh_inst* self, ddh_group* group, ddh_err* err) DDH_NX;
   /* This rank has failed: waits of all ranks end with DDH_ABORTED and this message. The host calls it from the thread
-   * that failed, perhaps while another thread waits in a collective. [any] */
+   * that failed, perhaps while another thread waits in a collective. The transport itself brings `reason` to its peers, for
+   * example by ddh.kv `set` before it ends its waits: the host passes nothing on. [any] */
   void (*abort)(ddh_inst* self, const char* reason) DDH_NX;
   /* The orderly end. After it no peer accesses this rank's memory. [main] [collective] */
   ddh_rc (*finalize)(ddh_inst* self, ddh_err* err) DDH_NX;

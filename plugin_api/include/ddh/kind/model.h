@@ -166,6 +166,8 @@ typedef struct ddh_model_desc {
 
 /* ---- Views of parameters and gradients ----------------------------------------------------------------- */
 
+/* What a backward gives is the gradient of seed_scale (ddh_unit_call) times the SUM of the losses of its micro-batch: divided
+ * neither by targets nor by ranks. Strategies sum these and do not scale them; the update divides. */
 #define DDH_GRAD_WRITE 1 /* the buffer's content is undefined: store */
 #define DDH_GRAD_ADD 2   /* add the complete gradient of this use in one fp32 addition per element */
 

@@ -93,11 +93,11 @@ typedef struct ddh_optimizer_api {
   int32_t (*slot_used)(ddh_inst* self, uint32_t index, int32_t param) DDH_NX;
   /* Elements of a slot with DDH_SLOT_SIZED for this parameter: 1 to 2^40. NULL: there is no such slot. [any] */
   uint64_t (*slot_numel)(ddh_inst* self, uint32_t index, int32_t param) DDH_NX;
-  /* The values that evaluation, export and final weights take instead of the master: writes them to `dst`, laid out as the
-   * shard's master. Changes nothing of the shard. The host calls it between steps, and restores the bits of the masters
-   * afterwards. NULL: the master. [main] */
+  /* The values that evaluation and files of weights take instead of the master: writes them to `dst`, laid out as the shard's
+   * master. Changes nothing of the shard, which has no gradients; all of it is in host memory. The host calls it between
+   * steps, and restores the bits of the masters afterwards. NULL: the master. [main] */
   ddh_rc (*show)(ddh_inst* self, const ddh_optim_shard* shard, float* dst, ddh_err* err) DDH_NX;
-  /* Number of state variables beside the slots; NULL = 0. [main] */
+  /* State variables; NULL = 0. A step that is not skipped begins with an update of no ranges, which sets them. [main] */
   uint32_t (*number_count)(ddh_inst* self) DDH_NX;
   /* State variable `index`. NULL if number_count is NULL. [main] */
   ddh_rc (*number)(ddh_inst* self, uint32_t index, ddh_optimizer_number* out, ddh_err* err) DDH_NX;

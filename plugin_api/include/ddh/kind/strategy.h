@@ -157,8 +157,8 @@ typedef struct ddh_step_begin_args {
 /* How often all ranks agree. */
 typedef struct ddh_rhythm {
   uint32_t struct_size;
-  /* Steps that are a multiple of it end with decide, and then all replicas of shared state are equal. In the steps between
-   * the strategy may call decide_in. At least 1. */
+  /* In steps that are a multiple of it all ranks exchange metrics and requests, and then all replicas of shared state are
+   * equal. In the steps between, decide_in may be quiet. At least 1. */
   uint32_t world_every;
 } ddh_rhythm;
 #define DDH_RHYTHM_MIN_SIZE 8u
@@ -173,8 +173,8 @@ typedef struct ddh_rhythm {
 #define DDH_STATE_OWN 3   /* state of the strategy itself, with a name; param may be -1 */
 /* ddh_state_entry.scope */
 #define DDH_SCOPE_SHARED 0 /* replicas are equal on all ranks, at least after steps of the rhythm */
-/* Differs between ranks: saved once for each rank. A run on another number of ranks begins with the shared values: an OWN
- * entry with zeros, a PARAM or SLOT entry with the values of rank 0. The log says which. */
+/* Each replica has values of its own and is saved. A run with another replica_count begins anew: an OWN entry with zeros, a
+ * PARAM or SLOT entry with the values of replica 0, the first rank's. The log says which. */
 #define DDH_SCOPE_RANK 1
 typedef struct ddh_state_entry {
   uint32_t struct_size;
@@ -222,7 +222,8 @@ typedef struct ddh_strategy_api {
   ddh_rc (*step)(ddh_inst* self, ddh_err* err) DDH_NX;
   /* Lists the pieces of state that this rank holds. The strategy has first waited for its own streams that access them.
    * *n is the capacity going in and the number coming out; entries == NULL asks for the number. An entry has `stride`
-   * bytes. [main] */
+   * bytes. Ranks call it at different times, so it calls no collective; ddh.log, ddh.config, ddh.stream, and functions of other
+   * services that only read may be called. [main] */
   ddh_rc (*state)(ddh_inst* self, ddh_state_entry* entries, uint64_t stride, uint32_t* n, ddh_err* err) DDH_NX;
   /* Entries were overwritten by a load: update all other copies. [main] [collective] */
   ddh_rc (*state_commit)(ddh_inst* self, ddh_err* err) DDH_NX;

@@ -15,7 +15,7 @@ typedef struct ddh_kv_api {
   uint32_t reserved0;
   /* Stores `bytes` of value (at most 1 MiB), replacing an older one. [any] */
   ddh_rc (*set)(void* h, const char* key, const void* value, uint64_t bytes, ddh_err* err) DDH_NX;
-  /* Waits for the key and copies its value. *bytes is the capacity going in and the size coming out.
+  /* Waits for the key and copies its value; timeout_ms 0: it does not wait. *bytes: in the capacity, out the size.
    * DDH_DEADLINE_EXCEEDED: timeout_ms passed. DDH_OUT_OF_RANGE: the capacity is too small. [any] [may-block] */
   ddh_rc (*get)(void* h, const char* key, void* value, uint64_t* bytes, uint32_t timeout_ms, ddh_err* err) DDH_NX;
   /* Adds `delta` to a counter, which is 0 before its first call, and gives its new value. All ranks see one order. The key

@@ -55,8 +55,8 @@ typedef struct ddh_step_block {
 } ddh_step_block;
 #define DDH_STEP_BLOCK_MIN_SIZE 88u
 
-/* A decision in which only `group` takes part: norm, clip factor, skip and inv_scale are this group's. No message leaves the
- * group. Sums of metrics of such steps reach other ranks with the world's next decide. */
+/* No message leaves the group. Metrics and requests of such steps reach other ranks with the next decision that is not quiet.
+ * In any case norm, clip factor, skip and inv_scale are the group's, and updates are counted in skipped steps too. */
 #define DDH_DECIDE_QUIET 1u
 typedef struct ddh_decide_args {
   uint32_t struct_size;
@@ -143,9 +143,9 @@ typedef struct ddh_optim_api {
   /* Elements of slot `index` that a strategy stores for the whole parameter, by the slot's extent; 0 where slot_used is 0.
    * At most 2^40. [main] */
   uint64_t (*slot_numel)(void* h, uint32_t index, int32_t param) DDH_NX;
-  /* Like decide, in a group. A strategy calls decide or decide_in once per step, and decide at least in every step that is
-   * a multiple of its rhythm (ddh/kind/strategy.h). In a quiet step add_gradient counts each element once in the group.
-   * DDH_FAILED_PRECONDITION: a step of the rhythm, or loss scaling is on. [step] [collective] [may-block] */
+  /* Like decide, in a group, in which add_gradient counts each element once. A strategy calls decide or decide_in once per
+   * step, and decide or decide_in without DDH_DECIDE_QUIET in every step that is a multiple of its rhythm, ddh/kind/strategy.h.
+   * DDH_FAILED_PRECONDITION: quiet in such a step, or loss scaling is on. [step] [collective] [may-block] */
   ddh_rc (*decide_in)(void* h, const ddh_decide_args* args, const ddh_step_block** out, ddh_err* err) DDH_NX;
 } ddh_optim_api;
 #define DDH_OPTIM_API_MIN_SIZE 96u

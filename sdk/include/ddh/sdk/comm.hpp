@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ddh/sdk/comm.hpp: the C++ base class of a transport. Each virtual function is the slot of that name in
-// ddh/kind/comm.h, which documents it. A transport whose ranks share memory derives from CommShared, every other from
+// ddh/kind/comm.h, which documents it, but for three that would hide functions of the C library: send_to is `send`,
+// receive_from is `recv`, and check is `poll`. A transport whose ranks share memory derives from CommShared, every other from
 // CommBackend. Failures are thrown; DDH_UNAVAILABLE and DDH_ABORTED are fatal for all ranks.
 #pragma once
 
@@ -22,8 +23,8 @@ class CommBackend : public Instance {
   virtual void all_gather(const ddh_coll& args) = 0;
   virtual void broadcast(const ddh_coll& args) = 0;
   virtual void all_to_all(const ddh_coll& args) = 0;
-  virtual void send(const ddh_coll& args) = 0;
-  virtual void recv(const ddh_coll& args) = 0;
+  virtual void send_to(const ddh_coll& args) = 0;
+  virtual void receive_from(const ddh_coll& args) = 0;
   virtual void barrier(ddh_group* group) = 0;
   virtual void abort(const char* reason) = 0;
   virtual void finalize() = 0;
@@ -31,7 +32,7 @@ class CommBackend : public Instance {
   virtual void buffer_unregister(ddh_group* /*group*/, void* /*p*/) {}
   [[nodiscard]] virtual void* buffer_allocate(ddh_group* /*group*/, uint64_t /*bytes*/) { return nullptr; }
   virtual void buffer_release(ddh_group* /*group*/, void* /*p*/) {}
-  virtual void poll() {}
+  virtual void check() {}
   // Called instead of init. Error: by default DDH_UNIMPLEMENTED, "not known".
   virtual void plan(const ddh_comm_init& args, uint32_t n_ranks, ddh_comm_plan& out);
 

@@ -26,6 +26,7 @@
 #include <memory>
 #include <vector>
 
+#include "ddh/sdk/grads/coded_grads.hpp"
 #include "ddh/sdk/grads/full_grads.hpp"
 #include "ddh/sdk/grads/grad_ring.hpp"
 #include "ddh/sdk/grads/grad_store.hpp"
@@ -46,6 +47,7 @@ class DataParallel : public Strategy {
   static constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE,   DDH_CONFIG_IFACE, DDH_COMM_IFACE,  DDH_COPY_IFACE,
                                            DDH_FLATOPS_IFACE, DDH_WINDOW_IFACE, DDH_OPTIM_IFACE, DDH_PARAMS_IFACE,
                                            DDH_STREAM_IFACE,  nullptr};
+  static constexpr const char* kWants[] = {DDH_LOG_IFACE, DDH_METRICS_IFACE, DDH_CODECS_IFACE, nullptr};
   // The capabilities of every strategy on this base.
   static constexpr uint64_t kCaps = DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED | DDH_CAP_DRY_ATTACH;
   // The features that this base class supports. They are listed by name, so features of a later SDK are not included.
@@ -55,7 +57,7 @@ class DataParallel : public Strategy {
   void attach(const ddh_attach_args& args) override;
   void plan(ddh_plan& out) override;
   void materialize() override;
-  void step_begin(const ddh_step_begin_args&) override { optim_->step_begin(); }
+  void step_begin(const ddh_step_begin_args& args) override;
   void acquire(const ddh_unit_use& use, ddh_unit_view& out) override;
   void release(const ddh_unit_use& use) override;
   void grads_ready(const ddh_unit_use& use) override;
@@ -83,6 +85,8 @@ class DataParallel : public Strategy {
   [[nodiscard]] virtual Grouping grouping() const { return {}; }
   // The ranks over which state is sharded, which are neighbours: group, rank and world_size of args(). By default all ranks.
   [[nodiscard]] virtual ddh_attach_args sharing(const ddh_attach_args& args) { return args; }
+  // The decision of a step. By default all ranks take part.
+  virtual const ddh_step_block& decide_step() { return decide(host); }
 
   // ---- A strategy may call ------------------------------------------------------------------------------------------
 

@@ -29,8 +29,25 @@ class Optimizer : public Instance {
   [[nodiscard]] virtual uint32_t sum_count() const noexcept { return 0; }
   virtual void prepare(const ddh_prepare_args&) {}
   [[nodiscard]] virtual bool slot_used(uint32_t, int32_t) const noexcept { return true; }
+  // Elements of a slot with DDH_SLOT_SIZED, for a parameter that uses it.
+  [[nodiscard]] virtual uint64_t slot_numel(uint32_t, int32_t) const noexcept { return 0; }
+  // For an optimizer that evaluates other weights than the master: true, and what it shows.
+  [[nodiscard]] virtual bool shows() const noexcept { return false; }
+  virtual void show(const ddh_optim_shard&, float* /*dst*/) const {}
+  // Numbers of its state, and the call in which a step sets them: on every rank, before the step's updates, not in a step
+  // that is skipped. `value` points into the instance.
+  struct Number {
+    const char* name;
+    double* value;
+  };
+  [[nodiscard]] virtual std::vector<Number> numbers() { return {}; }
+  virtual void advance(const ddh_step_block&) {}
 
   [[nodiscard]] const void* interface(std::string_view id) const override;
+
+ protected:
+  // The elements of a slot with DDH_SLOT_SIZED for range `index` of a shard.
+  [[nodiscard]] void* sized_slot(const ddh_optim_shard& shard, uint32_t slot, uint32_t index) const;
 };
 
 // The largest magnitude of an element of the gradient; 0: no bound.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ddh/sdk/plugin.hpp: the C++ side of ddh/abi.h. A plugin derives a class from Strategy, Optimizer, Model, Schedule,
-// Monitor, Format, Device (see the headers of that name) or CommBackend (comm.hpp), throws ddh::Error if something fails,
-// and ends its file with DDH_CXX_PLUGIN.
+// Monitor, Format, Codec, Device (see the headers of that name) or CommBackend (comm.hpp), throws ddh::Error if something
+// fails, and ends its file with DDH_CXX_PLUGIN.
 //
 // Templates are in this header, other functions in the static library ddhost::sdk. Symbols are hidden and in a
 // versioned namespace, so two plugins that were built with different SDKs never share code.
@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -91,7 +92,37 @@ void call(Function function, Args&&... args) {
   err.check(function(std::forward<Args>(args)..., err.get()));
 }
 
-// This rank's host. Tables that the host lacks are null. Tables that the descriptor `needs` are never null.
+// Throws: the plugin calls a service that it does not get.
+[[noreturn]] void no_such_service(const char* id);
+
+// A service of the host. It is asked for when it is used first, because the host logs a plugin that asks for a service that
+// its descriptor does not list. Compares equal to nullptr if the plugin does not get it.
+template <class Table>
+class Service {
+ public:
+  Service(const ddh_host* host, const char* id) : host_(host), id_(id) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): it stands for the pointer
+  operator const Table*() const {
+    const Table* table = table_.load(std::memory_order_relaxed);
+    if (table != nullptr) return table;
+    table = static_cast<const Table*>(host_->get_interface(host_->h, id_));
+    table_.store(table, std::memory_order_relaxed);
+    return table;
+  }
+  // Throws Error if the plugin does not get it.
+  const Table* operator->() const {
+    const Table* const table = *this;
+    if (table == nullptr) no_such_service(id_);
+    return table;
+  }
+
+ private:
+  const ddh_host* const host_;
+  const char* const id_;
+  mutable std::atomic<const Table*> table_ = nullptr;
+};
+
+// This rank's host. Services that the descriptor `needs` are never null.
 class Host {
  public:
   explicit Host(const ddh_host* host);
@@ -111,10 +142,6 @@ class Host {
   [[nodiscard]] std::string text(const char* key) const { return get<const char*>(config->get_str, key); }
 
  private:
-  template <class T>
-  static const T* table(const ddh_host* host, const char* id) {
-    return static_cast<const T*>(host->get_interface(host->h, id));
-  }
   template <class T, class Getter>
   T get(Getter getter, const char* key) const {
     T value{};
@@ -128,21 +155,23 @@ class Host {
   void* const h;  // first argument of every table function
 
  private:
-  const ddh_log_api* const log_;
+  const Service<ddh_log_api> log_;
 
  public:
-  const ddh_config_api* const config;
-  const ddh_alloc_api* const alloc;
-  const ddh_stream_api* const stream;
-  const ddh_copy_api* const copy;
-  const ddh_flatops_api* const flatops;
-  const ddh_comm_api* const comm;
-  const ddh_window_api* const window;
-  const ddh_optim_api* const optim;
-  const ddh_kv_api* const kv;
-  const ddh_metrics_api* const metrics;
-  const ddh_params_api* const params;
-  const ddh_kernels_api* const kernels;
+  const Service<ddh_config_api> config;
+  const Service<ddh_alloc_api> alloc;
+  const Service<ddh_stream_api> stream;
+  const Service<ddh_copy_api> copy;
+  const Service<ddh_flatops_api> flatops;
+  const Service<ddh_comm_api> comm;
+  const Service<ddh_window_api> window;
+  const Service<ddh_optim_api> optim;
+  const Service<ddh_own_optim_api> own_optim;
+  const Service<ddh_kv_api> kv;
+  const Service<ddh_metrics_api> metrics;
+  const Service<ddh_params_api> params;
+  const Service<ddh_kernels_api> kernels;
+  const Service<ddh_codecs_api> codecs;
 };
 
 // The options of one instance. A plugin passes only the option's name ("lr"), because the section differs between
@@ -264,11 +293,14 @@ class Instance {
   const SectionOptions options;  // of its own section; `host` also reads the keys that ddh/service/config.h lists
 };
 
+// Services that each kind gets and most plugins use.
+inline constexpr const char* kUsualWants[] = {DDH_CONFIG_IFACE, DDH_LOG_IFACE, DDH_METRICS_IFACE, nullptr};
+
 // What follows CAPS in DDH_CXX_PLUGIN: the rest of ddh_desc, where it is documented.
 struct Traits {
   uint64_t uses = 0, understands = 0;
   const char* const* native_apis = nullptr;
-  const char* const* wants = nullptr;
+  const char* const* wants = kUsualWants;
   const char *vendor = nullptr, *url = nullptr, *license = nullptr;
   const char *const *uses_ids = nullptr, *const *understands_ids = nullptr;
   uint32_t state_version = 0, oldest_state_version = 0;
@@ -320,7 +352,8 @@ void destroy_instance(ddh_inst* inst) noexcept;
 }  // namespace ddh
 
 // Ends the file of a plugin. CLASS is the instance type, KIND one of the words of DDH_KINDS, ID the name for users, NEEDS a
-// NULL-terminated list of host interfaces. After CAPS the fields of ddh::Traits may follow, in order or by name.
+// NULL-terminated list of the host's services that it calls. After CAPS the fields of ddh::Traits may follow, in order or by
+// name.
 //   DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "1.0.0", "optimizer state sharded", kSchema, kNeeds, caps, 0, features);
 //   DDH_CXX_PLUGIN(Mine, optimizer, "mine", "1.0.0", "...", kSchema, kNeeds, caps, .vendor = "org.example");
 #define DDH_CXX_PLUGIN(CLASS, KIND, ID, VERSION, SUMMARY, SCHEMA, NEEDS, CAPS, ...)                           \

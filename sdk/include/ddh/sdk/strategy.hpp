@@ -32,6 +32,8 @@ class Strategy : public Instance {
   virtual void state_read(uint32_t entry, uint64_t, uint64_t, void*) { no_such_state_entry(entry); }
   virtual void state_write(uint32_t entry, uint64_t, uint64_t, const void*) { no_such_state_entry(entry); }
   virtual void trains_later(const uint8_t*) {}
+  virtual void rhythm(ddh_rhythm& out) { out.world_every = 1; }
+  virtual void settle() {}
 
   [[nodiscard]] const void* interface(std::string_view id) const override;
 };

@@ -101,6 +101,10 @@ DDH_STRUCT_RULE(ddh_schedule_number, DDH_SCHEDULE_NUMBER_MIN_SIZE, DDH_RESERVED(
 DDH_STRUCT_RULE(ddh_monitor_args, DDH_MONITOR_ARGS_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_row, DDH_ROW_MIN_SIZE, DDH_RESERVED(ddh_row));
 
+// ---- kind/codec.h
+DDH_STRUCT_RULE(ddh_codec_args, DDH_CODEC_ARGS_MIN_SIZE, DDH_RESERVED(ddh_codec_args));
+DDH_STRUCT_RULE(ddh_codec_state, DDH_CODEC_STATE_MIN_SIZE, DDH_RESERVED(ddh_codec_state));
+
 // ---- service/*.h
 DDH_STRUCT_RULE(ddh_alloc_args, DDH_ALLOC_ARGS_MIN_SIZE, DDH_KNOWN_BITS(ddh_alloc_args, flags, DDH_ALLOC_ZERO));
 DDH_STRUCT_RULE(ddh_coll, DDH_COLL_MIN_SIZE);

@@ -8,12 +8,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <thread>
+#include <vector>
 
 #include "ddh/sdk/plugin.hpp"
 #include "fixtures/harness/throws.hpp"
+#include "launch/progress.hpp"
 
 using namespace ddhost;
 using namespace std::chrono_literals;
@@ -447,4 +450,33 @@ TEST_CASE("a world whose processes would fill the memory is refused", "[launch]"
       }),
       Catch::Contains("1000 ranks need more than 32000 MiB") && Catch::Contains("the machine has 23552 MiB left"));
   CHECK(ddhost::test::sentence_of([] { require_memory_of_processes(8, {kGiB, "the machine"}); }).empty());
+}
+
+TEST_CASE("the launcher names the last step that a rank has begun, and no rank begins a later one") {
+  Progress progress(3);
+  CHECK(progress.last_step_before(0, 5) == RankRecord::kNoStop);  // it may begin step 5
+  CHECK(progress.last_step_before(1, 4) == RankRecord::kNoStop);
+  progress.request_stop();
+  progress.name_last_step();
+  CHECK(progress.last_step_before(0, 6) == 5);
+  CHECK(progress.last_step_before(1, 5) == 5);
+  CHECK(progress.last_step_before(2, 2) == 5);  // it was slow, and does the steps that the others have begun
+}
+
+TEST_CASE("ranks that are told the last step while they train all end after it") {
+  constexpr int kRanks = 3;
+  Progress progress(kRanks);
+  std::array<int64_t, kRanks> ended{};
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kRanks; ++rank)
+    ranks.emplace_back([&, rank] {
+      int64_t step = 1;
+      while (progress.last_step_before(rank, step + 1) > step) ++step;
+      ended[static_cast<size_t>(rank)] = step;
+    });
+  progress.request_stop();
+  progress.name_last_step();
+  for (std::thread& rank : ranks) rank.join();
+  CHECK(ended[1] == ended[0]);
+  CHECK(ended[2] == ended[0]);
 }

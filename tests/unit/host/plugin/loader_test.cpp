@@ -76,7 +76,7 @@ TEST_CASE("every bad library is refused with its file and the reason", "[loader]
       {"first_draft", "was built for the first draft of the ABI (version 1.0)"},
       {"other_headers", "was built with other headers of the ABI than this host (their checksum is 0000000000000007"},
       {"tail_set", "ddh_desc is of a newer version: byte 88 is set"},
-      {"unknown_kind", "'unknown_kind', which is of kind 9, unknown to this host"},
+      {"unknown_kind", "'unknown_kind', which is of kind 200, unknown to this host"},
       {"unknown_cap", "strategy 'unknown_cap' with capability bits 0x0000010000000000"},
       {"unknown_use", "strategy 'unknown_use', which uses the features 0x0000000200000000"},
       {"newer_minor", "needs a newer host"},

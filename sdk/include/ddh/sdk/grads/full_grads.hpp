@@ -39,6 +39,7 @@ class FullGrads final : public GradStore {
   [[nodiscard]] const float* segment(size_t space) const;
   [[nodiscard]] const float* all(size_t space);
   [[nodiscard]] const float* sum(size_t space) override;
+  [[nodiscard]] bool sums_are_whole() const override { return to_all_ != 0; }
   void step_done() override;
   void free(size_t space) override;
 

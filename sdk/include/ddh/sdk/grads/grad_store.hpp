@@ -17,10 +17,15 @@ class GradStore {
   [[nodiscard]] virtual uint64_t bytes() const = 0;
   // Of these: in pinned memory.
   [[nodiscard]] virtual uint64_t pinned_bytes() const { return 0; }
+  // Bytes under DDH_TAG_COMM that it allocates.
+  [[nodiscard]] virtual uint64_t comm_bytes() const { return 0; }
   // What this rank sends in a step of the run's first program.
   [[nodiscard]] virtual SentBytes sent_bytes() const = 0;
+  // Calls that sum, beside the reductions of the spaces that are not coded.
+  [[nodiscard]] virtual uint32_t reduce_calls() const { return 0; }
   virtual void materialize(const Host& host) = 0;
 
+  virtual void step_begin(int64_t /*step*/) {}
   // Full-size memory for a unit's backward to write to. [collective]
   virtual float* writable(size_t space) = 0;
   // This rank has written all gradients of the space. `last`: they are the last ones of this step, so their sum counts
@@ -31,6 +36,8 @@ class GradStore {
 
   // After reduce_all: the sums for this rank's update, or nullptr if the step had no gradients.
   [[nodiscard]] virtual const float* sum(size_t space) = 0;
+  // Whether `sum` has all elements of a space, and not this rank's segment alone.
+  [[nodiscard]] virtual bool sums_are_whole() const { return false; }
   // The sums were used.
   virtual void step_done() = 0;
 

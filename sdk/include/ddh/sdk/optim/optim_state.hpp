@@ -4,6 +4,7 @@
 // values have a low precision. Initial values, the update, and the entries of a checkpoint.
 #pragma once
 
+#include "ddh/sdk/optim/slot_layout.hpp"
 #include "ddh/sdk/params/layout.hpp"
 
 namespace ddh {
@@ -33,12 +34,8 @@ class OptimState {
   OptimState(const Host& host, const FlatSpace& space, std::vector<ddh_range> ranges, uint64_t numel,
              int32_t memory = DDH_MEM_DEVICE);
 
-  // Bytes under DDH_TAG_OPTIM for `numel` elements of a space.
-  static uint64_t bytes(const Host& host, const FlatSpace& space, uint64_t numel);
-
-  // Bytes of slot `index` for one element of a space; 0 if none of its parameters uses it. Error: the slot is not one
-  // fp32 number per element.
-  static uint64_t slot_bytes(const Host& host, const FlatSpace& space, uint32_t index);
+  // Bytes under DDH_TAG_OPTIM for `numel` elements of a space from `offset` on.
+  static uint64_t bytes(const Host& host, const FlatSpace& space, uint64_t numel, uint64_t offset = 0);
 
   // Sets the initial values of the parameters.
   void init(void* values);
@@ -71,6 +68,7 @@ class OptimState {
   int32_t memory_;
   bool trained_;
   Buffer master_;
+  std::vector<SlotLayout> layouts_;  // per slot of the optimizer
   std::vector<Buffer> slots_;
   std::vector<void*> slot_pointers_;
 };
@@ -78,6 +76,9 @@ class OptimState {
 // Called after the gradients are summed. Computes their norm and the clip factor over all ranks, and whether the step
 // is skipped. The result stays valid until the next step begins. prepare and update read it; a strategy need not.
 const ddh_step_block& decide(const Host& host);
+
+// The same in a group of this rank (ddh_decide_args.flags).
+const ddh_step_block& decide_in(const Host& host, ddh_group* group, uint32_t flags);
 
 // Called after prepare on every state of this step, before the updates: sums the norms of whole parameters over all
 // ranks.

@@ -82,6 +82,8 @@ class ResidentOptim final : public OptimStore {
   void append_state(std::vector<ddh_state_entry>& out, ParamStore& params) override;
 
  private:
+  [[nodiscard]] uint64_t bytes_of(size_t space) const;
+
   const Host& host_;
   const ModelLayout& layout_;
   std::vector<OptimPart> parts_;    // per space

@@ -34,21 +34,26 @@ struct Cut {
   std::vector<uint64_t> segment_numel, segment_offset;  // per rank
 };
 
-// Parameters share a flat space if they have the same unit, training programs, dtype in views, `whole` and `persistent`. A
-// bucket is the flat space of several units.
+// Parameters share a flat space if they have the same unit, training programs, dtype in views, slots of the optimizer,
+// `whole` and `persistent`. A bucket is the flat space of several units. A parameter whose gradient a codec compresses has a
+// space of its own.
 struct FlatSpace {
   int32_t unit = 0;         // in a bucket: the unit whose backward is last
   uint64_t trained_by = 0;  // bit g: program g of the model trains these
   bool whole = false;       // segments end where parameters end
   bool persistent = false;  // small parameters that stay gathered
+  bool coded = false;       // a codec may compress its gradient
   bool shared = false;      // used more than once in a pass: tied weights, a unit that occurs twice
   int32_t dtype = DDH_F32;  // dtype of values in views; gradients are fp32
+  int32_t slot_use = 0;     // of all its parameters: Grouping::slot_use
   std::string name;         // "h.3"
   std::vector<PlacedParam> params;
   uint64_t numel = 0;  // padded
   Cut cut;
 
   [[nodiscard]] bool trained() const { return trained_by != 0; }
+  // Trained, and its gradients are summed element by element.
+  [[nodiscard]] bool trained_plain() const { return trained() && !coded; }
   [[nodiscard]] bool trained_in(int32_t program) const { return (trained_by >> program & 1) != 0; }
   [[nodiscard]] uint64_t segment_numel(int32_t rank) const { return cut.segment_numel[static_cast<size_t>(rank)]; }
   [[nodiscard]] uint64_t value_bytes() const { return numel * ddh_dtype_bytes(dtype); }
@@ -66,6 +71,9 @@ struct FlatSpace {
 struct Grouping {
   uint64_t bucket_bytes = 0;      // a bucket gets units, in backward order, until it has this size; 0: one unit each
   uint64_t persistent_bytes = 0;  // parameters of at most this size stay gathered, in their own spaces; 0: none
+  // Per parameter: a number, equal for those that use the same slots of the optimizer, so that no slot takes memory for a
+  // parameter that does not use it. Empty: all parameters may share spaces.
+  std::vector<int32_t> slot_use;
 };
 
 // The layout of a whole model: its flat spaces, the place of each parameter, and the spaces that each unit uses.
@@ -73,8 +81,9 @@ class ModelLayout {
  public:
   ModelLayout() = default;
   // For the model and the programs of a run, sharded over args.world_size ranks. `whole`: per parameter, whether it
-  // must stay on one rank; empty: none.
-  explicit ModelLayout(const ddh_attach_args& args, const std::vector<bool>& whole = {}, const Grouping& grouping = {});
+  // must stay on one rank; empty: none. `coded`: the same, whether a codec may compress its gradient.
+  explicit ModelLayout(const ddh_attach_args& args, const std::vector<bool>& whole = {}, const Grouping& grouping = {},
+                       const std::vector<bool>& coded = {});
 
   struct Place {
     size_t space = 0;

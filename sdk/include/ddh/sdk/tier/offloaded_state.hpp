@@ -84,7 +84,7 @@ class OffloadedState {
   struct Kind;    // of a state entry
   struct AwayEntry {
     size_t tensor;
-    uint64_t first;  // element of the tensor
+    uint64_t first_byte;  // in the tensor
     uint64_t element_bytes, tile_bytes;
   };
   using Work = std::function<void(const Tile& tile, const Arrays& arrays)>;
@@ -98,6 +98,7 @@ class OffloadedState {
   void run_optimizer(Pass pass, const Values& values, const Grad& grad);
   void round_masters(const Tile& tile, const Arrays& arrays) const;
   void zero_gaps(const Tile& tile, const std::vector<ddh_range>& pieces, void* values) const;
+  void append_away_slot(std::vector<ddh_state_entry>& out, size_t space, int32_t array, size_t tensor);
   void append_away(std::vector<ddh_state_entry>& out, size_t space, const Kind& kind, Place place, size_t tensor);
 
   const Host& host_;

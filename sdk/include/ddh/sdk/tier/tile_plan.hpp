@@ -3,9 +3,10 @@
 // ddh/sdk/tier/tile_plan.hpp: where the values and the optimizer state of this rank's segments are stored, and their
 // division into tiles. It allocates nothing, so a strategy can plan its memory with it.
 //
-// Values are the parameters in the dtype of views. State is fp32: the optimizer's slots, and masters if values have a
-// low precision. Either all values are offloaded or none. The first `ratio` of all elements of the state is offloaded,
-// in whole tiles; the rest stays on the device. A tile has the same elements of every array. In a space of whole
+// Values are the parameters in the dtype of views. State is the optimizer's slots, and fp32 masters if values have a low
+// precision. Either all values are offloaded or none. The first `ratio` of all elements of the state is offloaded,
+// in whole tiles; the rest stays on the device. A tile has the same elements of every array, each in the array's own bytes
+// (slot_layout.hpp), rounded up to what files can transfer. In a space of whole
 // parameters, a tile is the whole segment.
 #pragma once
 
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "ddh/sdk/optim/slot_layout.hpp"
 #include "ddh/sdk/params/layout.hpp"
 #include "ddh/sdk/tier/tile_pipeline.hpp"
 
@@ -62,6 +64,12 @@ struct TilePlan {
 
   [[nodiscard]] bool values_away() const { return settings.values != Place::device; }
   [[nodiscard]] bool state_away() const { return settings.state != Place::device; }
+  // Bytes of an array of the state (Space::arrays) for `numel` elements of a segment from `first` on.
+  [[nodiscard]] uint64_t array_bytes(size_t space, int32_t array, uint64_t first, uint64_t numel) const;
+  // Bytes from one tile of an array to the next, and of all its offloaded tiles.
+  [[nodiscard]] uint64_t tile_stride(size_t space, int32_t array) const;
+  [[nodiscard]] uint64_t away_bytes(size_t space, int32_t array) const;
+
   // Bytes in one place; files take whole blocks.
   [[nodiscard]] uint64_t value_bytes_on(Place place) const;
   [[nodiscard]] uint64_t state_bytes_on(Place place) const;
@@ -80,13 +88,14 @@ struct TilePlan {
   const ModelLayout& layout;
   const int32_t rank;
   const OffloadSettings settings;
-  std::vector<Space> spaces;  // as in the layout
-  std::vector<Tile> tiles;    // of all segments, in order
-  uint64_t tile_bytes = 0;    // of the largest tile of an fp32 array
-  uint32_t frames = 1;        // frames take at most settings.memory_bytes
+  std::vector<Space> spaces;      // as in the layout
+  std::vector<Tile> tiles;        // of all segments, in order
+  std::vector<SlotLayout> slots;  // of the optimizer
+  uint64_t tile_bytes = 0;        // of the largest tile of an array
+  uint32_t frames = 1;            // frames take at most settings.memory_bytes
 
  private:
-  void list_spaces(const Host& host);
+  void list_spaces();
   void place_values();
   void cut_into_tiles();
   void choose_frames();

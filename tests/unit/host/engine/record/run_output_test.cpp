@@ -96,7 +96,7 @@ struct MonitoredRun {
     outcome.world.items = 24;
     outcome.nonfinite = nonfinite;
     const ReportedValue values[] = {{"loss", loss}, {"accuracy", 0.25}};
-    output->step_end(block, outcome, {values, "", 12, {0, 3}, {}});
+    output->step_end(block, outcome, {values, "", 12, {0, 3}, {}, output->step_ms()});
   }
   void evaluated(int64_t number) {
     const ReportedValue values[] = {{"loss", 0.75}};

@@ -14,11 +14,13 @@ using namespace ddhost;
 
 namespace {
 
+int messages = 0;  // of the transport
+
 // A transport of one rank.
 ddh_comm_backend_api make_backend() {
   ddh_comm_backend_api t{};
   t.struct_size = sizeof t;
-  t.world = [](ddh_inst*) noexcept -> ddh_group* { return nullptr; };
+  t.world = [](ddh_inst*) noexcept { return reinterpret_cast<ddh_group*>(&messages); };
   t.group_info = [](ddh_inst*, ddh_group*, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err*) noexcept -> ddh_rc {
     *rank = 0;
     *size = 1;
@@ -26,6 +28,7 @@ ddh_comm_backend_api make_backend() {
     return DDH_OK;
   };
   t.all_gather = [](ddh_inst*, const ddh_coll* c, ddh_err*) noexcept -> ddh_rc {
+    ++messages;
     std::memcpy(c->recv, c->send, c->count);
     return DDH_OK;
   };
@@ -88,6 +91,16 @@ class OneRank {
     code_ = table.decide(&strategy_, &block_, err.get());
     return code_ == DDH_OK ? "" : err.text();
   }
+  // The same of decide_in, for this rank alone.
+  std::string decide_in(uint32_t flags) {
+    const auto& table = *static_cast<const ddh_optim_api*>(strategy_.host().get_interface(&strategy_, DDH_OPTIM_IFACE));
+    const ddh_decide_args args{sizeof(ddh_decide_args), flags, nullptr};
+    ddh::ErrorBuffer err;
+    block_ = nullptr;
+    code_ = table.decide_in(&strategy_, &args, &block_, err.get());
+    return code_ == DDH_OK ? "" : err.text();
+  }
+  StepCoordinator& step() { return *services_.step; }
   [[nodiscard]] ddh_rc code() const { return code_; }
   [[nodiscard]] const ddh_step_block* block() const { return block_; }
 
@@ -152,4 +165,62 @@ TEST_CASE("results that are taken in decide are those of its step, and their fai
   rank.set_metrics();  // nothing is taken
   CHECK(rank.decide().empty());
   CHECK(rank.block()->inv_scale == 1.0 / 4);
+}
+
+TEST_CASE("a quiet decision sends nothing, and its metrics and requests arrive with the next one of the world") {
+  OneRank rank;
+  rank.step().set_rhythm(3, /*scales_loss=*/false);
+  for (const int64_t step : {1, 2}) {
+    rank.begin(step);
+    rank.set_metrics();
+    messages = 0;
+    CHECK(rank.decide_in(DDH_DECIDE_QUIET).empty());
+    CHECK(messages == 0);
+    REQUIRE(rank.block() != nullptr);
+    CHECK(rank.block()->inv_scale == 1.0 / 8);
+    CHECK(rank.block()->rank_targets == 8);
+    CHECK(rank.block()->group_targets == 8);
+    CHECK(rank.step().outcome().is_quiet);
+    CHECK(rank.step().outcome().requests.saving);  // nobody knows whether the others have written theirs
+  }
+  rank.begin(3);
+  rank.set_metrics();
+  CHECK_THAT(rank.decide_in(DDH_DECIDE_QUIET), Catch::Contains("a step of its rhythm (world_every 3)"));
+  CHECK(rank.code() == DDH_FAILED_PRECONDITION);
+  rank.begin(3);
+  rank.set_metrics();
+  CHECK(rank.decide_in(0).empty());
+  CHECK(messages == 1);
+  REQUIRE(rank.step().outcome().quiet.size() == 2);
+  CHECK(rank.step().outcome().quiet[1].counts.at(0) == 8);
+  CHECK_FALSE(rank.step().outcome().requests.saving);
+  rank.begin(4);
+  rank.set_metrics();
+  CHECK(rank.decide().empty());
+  CHECK(rank.step().outcome().quiet.empty());
+}
+
+TEST_CASE("quiet steps at the end share their metrics by a message of their own") {
+  OneRank rank;
+  rank.step().set_rhythm(10, /*scales_loss=*/false);
+  rank.begin(1);
+  rank.set_metrics();
+  CHECK(rank.decide_in(DDH_DECIDE_QUIET).empty());
+  const std::vector<FoldedMetrics> shared = rank.step().share_quiet_metrics();
+  REQUIRE(shared.size() == 1);
+  CHECK(shared[0].counts.at(0) == 8);
+  CHECK(rank.step().share_quiet_metrics().empty());
+}
+
+TEST_CASE("decide_in is refused with loss scaling, with unknown flags and after another decision") {
+  OneRank rank;
+  rank.step().set_rhythm(3, /*scales_loss=*/true);
+  rank.begin(1);
+  rank.set_metrics();
+  CHECK_THAT(rank.decide_in(DDH_DECIDE_QUIET), Catch::Contains("with loss scaling"));
+  CHECK(rank.code() == DDH_FAILED_PRECONDITION);
+  rank.step().set_rhythm(3, /*scales_loss=*/false);
+  CHECK_THAT(rank.decide_in(6), Catch::Contains("the flags 6"));
+  CHECK(rank.decide().empty());
+  CHECK_THAT(rank.decide_in(DDH_DECIDE_QUIET), Catch::Contains("decide_in twice in step 1"));
 }

@@ -158,3 +158,15 @@ TEST_CASE("a range that is not cut at the grid is refused, because its norm woul
     CHECK_THAT(sentence_of([&] { account.check_range(range); }), Catch::Contains("multiples of 64"));
   CHECK(sentence_of([&] { account.check_range({0, 0, 960, 0, 40}); }).empty());  // the parameter's end
 }
+
+TEST_CASE("a range at a place off the grid of the buffers is refused, because slots have an element for each block",
+          "[account]") {
+  const Model model;
+  StepAccount account(model.desc);
+  account.begin(0, model.both);
+  CHECK_THAT(sentence_of([&] {
+               account.check_range({1, 0, 0, 1032, 130});
+             }),
+             Catch::Contains("'b'") && Catch::Contains("element 1032") && Catch::Contains("no multiple of 64"));
+  CHECK(sentence_of([&] { account.check_range({1, 0, 0, 1024, 130}); }).empty());
+}
