@@ -142,12 +142,36 @@ fault cut "nothing was heard of it for 1 s" ip link set "dh$((id % 100000))n2" n
 on_node2=$(ps -o pid= --ppid "${host_pid[2]}" | head -1)
 [[ -z $(nsenter -t "$on_node2" -p -m ps -o pid= -C ddhost || true) ]] || fail "the host that was cut off did not end its ranks"
 ip link set "dh$((id % 100000))n2" master "$bridge"
-fault crash "its connection has ended" kill -KILL "$(ps -o pid= --ppid "${host_pid[2]}" | head -1)"
 
-# What is wrong with a host is said before any rank starts, in one sentence for each.
+# With restarts a killed rank of another host, and then a host that is gone, cost only the steps since the last checkpoint.
+steps=400
+again=(--strategy zero2 "train.steps=$steps" checkpoint.every=50)
+reference undisturbed "${again[@]}" --nproc 4
+restarted() { # name, pid, restarts
+  local rc=0
+  wait "$2" || rc=$?
+  [[ $rc == 0 && $(grep -c '^ddhost: restart ' "$work/$1.log") == "$3" ]] || { cat "$work/$1.log"; fail "$1: exit code $rc"; }
+  equal undisturbed "$1"
+}
+"${on_hosts[@]}" --hostfile "$work/hosts_2_2" "${again[@]}" "run.dir=$work/again" --save-final "$work/again.safetensors" \
+  launch.max_restarts=2 launch.min_nodes=1 launch.heartbeat=1 launch.timeout=5 >"$work/again.log" 2>&1 &
+run=$!
+children+=("$run")
+until_rows again 80
 inside() { # number, command...: on this host
   nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -m -n -p -u "${@:2}"
 }
+inside 2 bash -c 'kill -KILL $(ps -o pid= -C ddhost | tail -1)' || fail "no rank on node2"
+until_rows again 200
+ip link set "dh$((id % 100000))n2" nomaster
+restarted again "$run" 2
+ip link set "dh$((id % 100000))n2" master "$bridge"
+grep -q 'without node2 the run goes on with 2 ranks and train.grad_accum_steps=2' "$work/again.log" ||
+  { cat "$work/again.log"; fail "the run does not go on without node2"; }
+
+fault crash "its connection has ended" kill -KILL "$(ps -o pid= --ppid "${host_pid[2]}" | head -1)"
+
+# What is wrong with a host is said before any rank starts, in one sentence for each.
 said=
 refused() { # hostfile's text, part of the sentence, settings...
   printf '%b' "$1" >"$work/bad"

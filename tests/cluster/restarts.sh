@@ -10,13 +10,6 @@ settings=(--strategy zero2 --nproc 2 "train.steps=$steps" checkpoint.every=100)
 reference undisturbed "${settings[@]}"
 
 ranks_of() { ps -o pid= --ppid "$1" | sort -n; } # launcher
-until_rows() { # name, count
-  for _ in $(seq 600); do
-    [[ $(wc -l <"$work/$1/metrics.jsonl" 2>/dev/null || echo 0) -lt $2 ]] || return 0
-    sleep 0.02
-  done
-  fail "$1 makes no rows"
-}
 kill_a_rank() { # launcher
   local victims
   mapfile -t victims < <(ranks_of "$1")
