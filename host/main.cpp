@@ -66,6 +66,12 @@ int run_command(const CommandLine& line) {
       return convert_file(line, registry, std::cout);
     case Command::kPlan:
       return plan_run(line, registry, std::cout);
+    case Command::kDoctor:
+      return examine_hosts(line, registry, std::cout);
+    case Command::kBatch:
+      return print_batch_script(line, registry, std::cout);
+    case Command::kAnswer:
+      return answer_as_agent(line, registry, std::cin, std::cout);
     case Command::kTrain:
     case Command::kEval:
     case Command::kGenerate:
@@ -89,6 +95,8 @@ int run(int argc, char** argv) {
     return flushed(run_command(is_agent ? agent_command_line(std::cin) : parse_command_line(argc, argv)));
   } catch (const ddhost::CommandLineExit& end) {
     return flushed(end.code);
+  } catch (const ddhost::JoinEnded& ended) {
+    return 128 + ended.signal;
   } catch (const ddhost::ForeignFileError& error) {
     print_sentence(sentence_of(error));
     return 2;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cli/agent.cpp: `ddhost agent`, which the head of a run starts on another host over SSH. All that it has to do comes as one
-// line of JSON on stdin; it is not for people.
+// line of JSON on stdin; it is not for people. Before a run it is asked questions instead (survey/answers.hpp).
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,6 +11,8 @@
 #include "cli/commands.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "launch/kv.hpp"
+#include "plan/ask_device.hpp"
+#include "survey/answers.hpp"
 
 namespace ddhost {
 namespace {
@@ -35,7 +37,16 @@ CommandLine agent_command_line(std::istream& in) {
   if (!std::getline(in, line))
     ddh::fail(DDH_INVALID_ARGUMENT,
               "`ddhost agent` gets its orders on stdin, and there are none; use ddhost --hostfile FILE");
-  const AgentOrder order = agent_order(read_json(line));
+  const Json said = read_json(line);
+  if (said.contains(kFactsQuestion)) {
+    for (const auto& [name, value] : said.at("values").items())
+      ::setenv(name.c_str(), value.get<std::string>().c_str(), 1);
+    CommandLine out;
+    out.command = Command::kAnswer;
+    out.first_question = line;
+    return out;
+  }
+  const AgentOrder order = agent_order(said);
   const auto wanted = order.values.find(kLibraryPath);
   const char* const mine = std::getenv(kLibraryPath);
   if (wanted != order.values.end() && (mine == nullptr || wanted->second != mine)) begin_again(line, wanted->second);
@@ -51,6 +62,17 @@ CommandLine agent_command_line(std::istream& in) {
   CommandLine out = parse_command_line(static_cast<int>(argv.size()), argv.data());
   out.agent_order = order;
   return out;
+}
+
+int answer_as_agent(const CommandLine& line, const Registry& registry, std::istream& in, std::ostream& out) {
+  answer_questions(line.first_question, in, out, [&] {
+    Json devices = Json::array();
+    for (const std::filesystem::path& file : registry.files_of(DDH_KIND_DEVICE))
+      for (const DeviceAnswer& device : ask_devices(file, registry.lookup(), ""))
+        devices.push_back({{"plugin", device.plugin}, {"present", device.present}, {"problem", device.problem}});
+    return devices;
+  });
+  return 0;
 }
 
 }  // namespace ddhost

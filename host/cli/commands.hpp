@@ -24,6 +24,16 @@ inline constexpr const char* kStdoutFailed =
 // current folder.
 CommandLine agent_command_line(std::istream& in);
 
+// The same command, asked about this host before a run.
+int answer_as_agent(const CommandLine& line, const Registry& registry, std::istream& in, std::ostream& out);
+
+// `ddhost doctor`: measures the hosts of a run and the ways between them, and says what a run would choose. Returns 1 if a run
+// would be refused.
+int examine_hosts(const CommandLine& line, Registry& registry, std::ostream& out);
+
+// `ddhost NAME` for a batch system of the tables: prints a script that starts the run as a job.
+int print_batch_script(const CommandLine& line, const Registry& registry, std::ostream& out);
+
 // `ddhost train`, `ddhost eval`, `ddhost generate`: run a model on the ranks. With --dry-run they only print the effective
 // configuration.
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out);

@@ -9,12 +9,11 @@
 
 #include "checkpoint/checkpoint_folder.hpp"
 #include "cli/commands.hpp"
+#include "cli/run_hosts.hpp"
 #include "cli/user_files.hpp"
 #include "config/compat.hpp"
-#include "config/launchers.hpp"
 #include "config/replaced.hpp"
 #include "config/run_length.hpp"
-#include "ddh/sdk/files/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
 #include "engine/record/run_history.hpp"
@@ -181,56 +180,6 @@ Prepared prepare(const Request& request, Registry& registry, LoaderRecord& recor
   return {run->ranks_are_threads, libraries_of(*run), [run](const RankSeat& seat) { return start_rank(*run, seat); }};
 }
 
-std::vector<Host> hosts_of(const Config& host) {
-  const std::string& file = host.text("launch.hostfile");
-  HostChoice choice{host.text("launch.include"), host.text("launch.exclude"),
-                    static_cast<int>(host.get<int64_t>("launch.num_nodes")),
-                    static_cast<int>(host.get<int64_t>("launch.nproc_per_node")), 0};
-  if (const Json nproc = host.find("run.nproc")->value; !nproc.is_null()) choice.world_size = nproc.get<int>();
-  constexpr uint64_t kMostBytes = uint64_t{1} << 20;
-  const ddh::InputFile in(file, {"hostfile", "write one line for each host: node1 slots=4"});
-  return chosen_hosts(parse_hostfile(in.read(kMostBytes), file), choice);
-}
-
-void require_hostfile(const Config& host) {
-  const auto refuse = [](const char* key) {
-    print_sentence(ddh::str(key, " chooses hosts of a hostfile, and there is none; give --hostfile FILE too"));
-    throw CommandLineExit{2};
-  };
-  for (const char* key : {"launch.include", "launch.exclude"})
-    if (!host.text(key).empty()) refuse(key);
-  if (host.get<int64_t>("launch.num_nodes") > 1) refuse("launch.num_nodes");
-}
-
-// The launchers of the run, if another program has started several, or if there is a hostfile.
-std::unique_ptr<Cluster> join_cluster(const CommandLine& line, const Config& host, const Registry& registry) {
-  ClusterSettings settings;
-  std::optional<Placement> placement;
-  if (line.agent_order) {
-    placement = Placement{kSsh, line.agent_order->task, line.agent_order->n_tasks, false, "", ""};
-    settings.meeting = line.agent_order->meeting;
-  } else if (const std::string& file = host.text("launch.hostfile"); !file.empty()) {
-    settings.hosts = hosts_of(host);
-    settings.ssh_config = host.text("launch.ssh_config");
-    settings.words = line.words;
-    settings.exported = exported_variables(registry.name_folders());
-    for (const std::string& name : host.get<std::vector<std::string>>("launch.export"))
-      settings.exported.push_back(name);
-    placement = Placement{};
-  } else {
-    require_hostfile(host);
-    placement = find_placement(launchers(registry.name_folders()), host.get<std::string>("launch.from"));
-  }
-  if (!placement) return nullptr;
-  settings.rendezvous = host.get<std::string>("launch.rendezvous");
-  settings.interface = host.get<std::string>("launch.interface");
-  settings.ports = host.get<std::string>("launch.ports");
-  settings.timeout = time_of(host, "launch.timeout");
-  settings.heartbeat = time_of(host, "launch.heartbeat");
-  if (const Json nproc = host.find("run.nproc")->value; !nproc.is_null()) settings.world_size = nproc.get<int>();
-  return Cluster::join(*placement, settings);
-}
-
 LaunchArgs launch_args(Command command, const Config& host, int world_size, Cluster* cluster) {
   LaunchArgs args;
   args.world_size = world_size;
@@ -282,22 +231,21 @@ void say_notes(const CommandLine& line, const std::vector<std::string>& notes) {
     for (const std::string& note : sentences) print_sentence(note);
 }
 
-// Of several tasks that another launcher has started, the first prints what is wanted.
-bool is_further_task(const Config& host, const Registry& registry) {
-  if (!host.text("launch.hostfile").empty()) return false;
-  const auto placement = find_placement(launchers(registry.name_folders()), host.get<std::string>("launch.from"));
-  return placement && placement->task > 0;
-}
-
-// The ranks of a hostfile, without connecting to its hosts.
-void place_on_hosts(const Config& host, RunPlace& place) {
-  if (host.text("launch.hostfile").empty()) return;
-  const std::vector<Host> hosts = hosts_of(host);
-  place.world_size = 0;
-  for (const Host& one : hosts) place.world_size += one.slots;
-  place.local_size = hosts.front().slots;
-  place.n_hosts = static_cast<int>(hosts.size());
-  place.has_other_launchers = hosts.size() > 1;
+// The command line of a run that starts again after a failure.
+void prepare_restart(const std::filesystem::path& folder, const UserConfig& user, const Config& host,
+                     const Registry& registry, CommandLine& next) {
+  const char* const source = "launch.max_restarts";
+  const std::string& resume = host.text("run.resume");
+  const bool has_checkpoint = !list_checkpoints(folder).empty();
+  if (has_checkpoint || resume == "none" || resume == "auto") {
+    next.overrides.push_back({"run.dir", folder.string(), source});
+    next.overrides.push_back({"run.resume", "auto", source});
+  }
+  print_sentence(
+      ddh::str("restart ", next.restarts, " of ", host.get<int64_t>("launch.max_restarts"),
+               " (launch.max_restarts): the ranks start again from ",
+               has_checkpoint ? "the newest checkpoint" : "the beginning, because there is no checkpoint yet"));
+  for (Override& more : without_lost_hosts(user, host, registry)) next.overrides.push_back(std::move(more));
 }
 
 }  // namespace
@@ -309,7 +257,7 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
   std::unique_ptr<Cluster> cluster;
   try {
     if (!line.dry_run)
-      cluster = join_cluster(line, host, registry);
+      cluster = join_cluster(line, user, host, registry);
     else if (is_further_task(host, registry))
       return 0;
   } catch (const JoinEnded& ended) {
@@ -320,11 +268,23 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
   if (line.dry_run) place_on_hosts(host, place);
   LoaderRecord record;
   const Request request{line, user, replaced, place, cluster.get()};
+  LaunchArgs args = launch_args(line.command, host, place.world_size, cluster.get());
+  args.may_restart = line.command == Command::kTrain && line.restarts < host.get<int64_t>("launch.max_restarts");
   Outcome outcome = launch(
-      launch_args(line.command, host, place.world_size, cluster.get()),
-      [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
+      args, [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
   clean_up_folder(record.folder(), outcome.exit_code != 0);
-  report(record.folder(), outcome, host.get<bool>("run.report"));
+  report(record.folder(), outcome, host.get<bool>("run.report") && !outcome.again);
+  if (outcome.again && !line.agent_order) {  // an agent is started anew
+    CommandLine next = line;
+    ++next.restarts;
+    const bool is_head = cluster == nullptr || cluster->is_head();
+    cluster.reset();
+    if (is_head) {
+      print_sentence(outcome.sentence);
+      prepare_restart(folder_of(record.folder()), user, host, registry, next);
+    }
+    return run_model(next, registry, out);
+  }
   if (outcome.shortage && cluster == nullptr) {
     const TriedChanges tried = changes_that_fit(line, registry, place, *outcome.shortage);
     if (line.fit && !tried.changes.empty()) {

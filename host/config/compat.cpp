@@ -116,7 +116,8 @@ CompatTable read_compat_table(const std::string& file, const std::string& text) 
   if (!table.groups.is_object()) ill_formed(file, "", "it is not an object");
   check_words(file, table.groups);
   for (const auto& [kind, groups] : table.groups.items()) {
-    if (kind == "file" || kind == "words" || kind == "costs" || kind == kLauncherGroup || kind == kExportGroup)
+    if (kind == "file" || kind == "words" || kind == "costs" || kind == kLauncherGroup || kind == kExportGroup ||
+        kind == kConnectionGroup || kind == kBatchGroup)
       continue;
     if (!groups.is_array()) ill_formed(file, kind, "is not a list");
     for (const Json& group : groups) {

@@ -25,6 +25,8 @@ std::vector<CompatTable> compat_tables_in(const std::vector<std::filesystem::pat
 // The groups of a table that config/launchers.hpp reads.
 constexpr const char* kLauncherGroup = "launcher";
 constexpr const char* kExportGroup = "export";
+constexpr const char* kConnectionGroup = "connection";
+constexpr const char* kBatchGroup = "batch";
 
 // configs/defaults.json: default values of the host's options, by section.
 const Json& default_options();

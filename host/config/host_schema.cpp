@@ -240,6 +240,10 @@ constexpr const char* kLaunch = R"json({"properties": {
     "description": "wait this long for the other tasks of a run on several hosts"},
   "heartbeat": {"type": "number", "default": 5, "minimum": 0.1, "maximum": 1000000, "x-unit": "s",
     "description": "end the run if nothing is heard of a host for this time"},
+  "max_restarts": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1000,
+    "description": "after a failure start the ranks again this many times; they resume from the newest checkpoint"},
+  "min_nodes": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024,
+    "description": "a run of a hostfile starts again without hosts that are gone if this many are left; 0: only with all"},
   "grace": {"type": "number", "default": 10, "minimum": 0, "maximum": 1000000, "x-unit": "s",
     "description": "after SIGTERM, end ranks that begin and end no call for this time, or the longest call's; 0: never"}
 }})json";

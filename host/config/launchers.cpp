@@ -13,6 +13,12 @@ bool is_texts(const Json& list) {
   return list.is_array() && std::all_of(list.begin(), list.end(), [](const Json& item) { return item.is_string(); });
 }
 
+bool has_texts(const Json& entry, const std::vector<std::string>& names) {
+  return entry.is_object() && std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+           return entry.contains(name) && entry[name].is_string();
+         });
+}
+
 void check(const std::string& file, const Json& entry) {
   const bool is_object = entry.is_object() && entry.contains("name") && entry["name"].is_string();
   bool is_whole = is_object && entry.contains("if") && is_texts(entry["if"]) && !entry["if"].empty();
@@ -43,6 +49,32 @@ std::vector<std::string> exported_variables(const std::vector<std::filesystem::p
                 " is ill-formed: 'export' is no list of texts; fix it");
     for (const Json& name : names) out.push_back(name.get<std::string>());
   }
+  return out;
+}
+
+std::vector<ConnectionText> connection_texts(const std::vector<std::filesystem::path>& folders) {
+  std::vector<ConnectionText> out;
+  for (const CompatTable& table : all_tables(folders))
+    for (const Json& entry : table.groups.value(kConnectionGroup, Json::array())) {
+      if (!has_texts(entry, {"says", "is", "cure"}))
+        ddh::fail(DDH_INVALID_ARGUMENT, "the table of names ", table.file,
+                  " is ill-formed: a connection needs the texts says, is and cure, but it has ", shown(entry),
+                  "; fix the table");
+      out.push_back({entry["says"], entry["is"], entry["cure"]});
+    }
+  return out;
+}
+
+std::vector<BatchSystem> batch_systems() {
+  std::vector<BatchSystem> out;
+  for (const CompatTable& table : compat_tables())
+    for (const Json& entry : table.groups.value(kBatchGroup, Json::array())) {
+      if (!has_texts(entry, {"name", "help", "run_dir"}) || !is_texts(entry.value("script", Json())))
+        ddh::fail(
+            DDH_INVALID_ARGUMENT, "the table of names ", table.file,
+            " is ill-formed: a batch system needs the texts name, help and run_dir, and the lines of a script; fix it");
+      out.push_back({entry["name"], entry["help"], entry["run_dir"], entry["script"]});
+    }
   return out;
 }
 

@@ -40,6 +40,7 @@ struct LaunchArgs {
   std::chrono::milliseconds echo{1000};  // a second signal within this time is a copy, sent to group and process
   WatchdogLimits watchdog{};
   CgroupFiles cgroups{};
+  bool may_restart = false;  // the ranks may start again after a failure
 
   // The ranks that this launcher starts.
   [[nodiscard]] RankRange ranks_here() const { return cluster != nullptr ? cluster->mine() : RankRange{0, world_size}; }
@@ -49,6 +50,7 @@ struct Outcome {
   int exit_code = 0;                                // 0; 1; 130 after SIGINT, 143 after SIGTERM
   std::string sentence;                             // the reason if it is not 0; may be empty
   std::optional<Shortage> shortage = std::nullopt;  // the run was refused because its plan does not fit
+  bool again = false;                               // it failed after it had begun, and its ranks are to start again
 };
 
 // What the loader has prepared.

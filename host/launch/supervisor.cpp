@@ -131,13 +131,22 @@ Outcome Supervisor::run() {
     }
   }
   Outcome outcome = own_outcome();
+  outcome.again = starts_again(outcome);
   if (args_.cluster == nullptr) return outcome;
   if (args_.cluster->is_head()) {
-    args_.cluster->tell_end(outcome.exit_code);
+    args_.cluster->tell_end(outcome.exit_code, outcome.again);
     return outcome;
   }
   // The head prints the sentence.
-  return {exit_code_.value_or(outcome.exit_code), head_is_gone_ ? end_.death : ""};
+  return {exit_code_.value_or(outcome.exit_code), head_is_gone_ ? end_.death : "", std::nullopt, again_};
+}
+
+// What fails before the first step fails again.
+bool Supervisor::starts_again(const Outcome& outcome) const {
+  const RankRange here = args_.ranks_here();
+  bool has_begun = here.count == 0;  // then those of other hosts may have begun
+  for (int rank = here.first; rank < here.end(); ++rank) has_begun |= progress_.has_begun(rank);
+  return args_.may_restart && outcome.exit_code == 1 && end_.stop_signal == 0 && has_begun;
 }
 
 Outcome Supervisor::own_outcome() const {
@@ -154,7 +163,7 @@ void Supervisor::tell_end() {
   if (has_told_end_ || args_.cluster->is_head()) return;
   has_told_end_ = true;
   const Outcome outcome = own_outcome();
-  args_.cluster->tell_end(outcome.exit_code);
+  args_.cluster->tell_end(outcome.exit_code, false);
 }
 
 void Supervisor::serve_cluster(const std::vector<pollfd>& polled) {
@@ -164,6 +173,7 @@ void Supervisor::serve_cluster(const std::vector<pollfd>& polled) {
   for (const int number : news.signals) stop({number, 0, false});
   if (news.save) progress_.request_save();
   if (news.exit_code) exit_code_ = news.exit_code;
+  again_ |= news.again;
 }
 
 void Supervisor::failed_elsewhere(const ClusterNews::Failure& failure) {

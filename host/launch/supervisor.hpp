@@ -87,6 +87,7 @@ class Supervisor {
   };
 
   [[nodiscard]] Outcome own_outcome() const;
+  [[nodiscard]] bool starts_again(const Outcome& outcome) const;
   [[nodiscard]] bool cluster_waits() const;
   void tell_end();
   void serve_cluster(const std::vector<pollfd>& polled);
@@ -132,7 +133,7 @@ class Supervisor {
   RunEnd end_;
   bool killing_ = false;
   std::optional<int> exit_code_;  // the head's verdict
-  bool has_told_end_ = false, head_is_gone_ = false;
+  bool has_told_end_ = false, head_is_gone_ = false, again_ = false;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
 };
 

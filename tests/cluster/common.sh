@@ -32,3 +32,11 @@ equal() { # name, name
   cmp "$work/$1.safetensors" "$work/$2.safetensors" || fail "the weights of $1 and $2 differ"
   echo "$1 = $2"
 }
+until_rows() { # name, count
+  for _ in $(seq 1200); do
+    [[ $({ wc -l <"$work/$1/metrics.jsonl"; } 2>/dev/null || echo 0) -lt $2 ]] || return 0
+    sleep 0.025
+  done
+  cat "$work/$1".*log
+  fail "$1 makes no rows"
+}

@@ -142,17 +142,95 @@ fault cut "nothing was heard of it for 1 s" ip link set "dh$((id % 100000))n2" n
 on_node2=$(ps -o pid= --ppid "${host_pid[2]}" | head -1)
 [[ -z $(nsenter -t "$on_node2" -p -m ps -o pid= -C ddhost || true) ]] || fail "the host that was cut off did not end its ranks"
 ip link set "dh$((id % 100000))n2" master "$bridge"
+
+# With restarts a killed rank of another host, and then a host that is gone, cost only the steps since the last checkpoint.
+steps=400
+again=(--strategy zero2 "train.steps=$steps" checkpoint.every=50)
+reference undisturbed "${again[@]}" --nproc 4
+restarted() { # name, pid, restarts
+  local rc=0
+  wait "$2" || rc=$?
+  [[ $rc == 0 && $(grep -c '^ddhost: restart ' "$work/$1.log") == "$3" ]] || { cat "$work/$1.log"; fail "$1: exit code $rc"; }
+  equal undisturbed "$1"
+}
+"${on_hosts[@]}" --hostfile "$work/hosts_2_2" "${again[@]}" "run.dir=$work/again" --save-final "$work/again.safetensors" \
+  launch.max_restarts=2 launch.min_nodes=1 launch.heartbeat=1 launch.timeout=5 >"$work/again.log" 2>&1 &
+run=$!
+children+=("$run")
+until_rows again 80
+inside() { # number, command...: on this host
+  nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -m -n -p -u "${@:2}"
+}
+inside 2 bash -c 'kill -KILL $(ps -o pid= -C ddhost | tail -1)' || fail "no rank on node2"
+until_rows again 200
+ip link set "dh$((id % 100000))n2" nomaster
+restarted again "$run" 2
+ip link set "dh$((id % 100000))n2" master "$bridge"
+grep -q 'without node2 the run goes on with 2 ranks and train.grad_accum_steps=2' "$work/again.log" ||
+  { cat "$work/again.log"; fail "the run does not go on without node2"; }
+
 fault crash "its connection has ended" kill -KILL "$(ps -o pid= --ppid "${host_pid[2]}" | head -1)"
 
-# Mistakes, before any rank starts.
+# What is wrong with a host is said before any rank starts, in one sentence for each.
+said=
 refused() { # hostfile's text, part of the sentence, settings...
   printf '%b' "$1" >"$work/bad"
-  local said
   ! said=$(timeout 60 "${on_hosts[@]}" --hostfile "$work/bad" launch.timeout=10 "${@:3}" 2>&1) || fail "accepted: $1 ${*:3}"
   [[ $said == *"ddhost: "*"$2"* ]] || fail "'$2' is not what it says about '$1' ${*:3}: $said"
 }
-refused 'node1\nnode9\n' "host node9 did not join the run: ssh ended with code 255"
+ssh-keygen -q -t ed25519 -N '' -f "$work/strange_key"
+for n in 7 8; do
+  cat >>"$work/ssh_config" <<CONF
+Host node$n
+  HostName $net.3
+  IdentityFile $work/$([[ $n == 7 ]] && echo key || echo strange_key)
+  IdentitiesOnly yes
+  StrictHostKeyChecking yes
+  UserKnownHostsFile $([[ $n == 7 ]] && echo /dev/null || echo "$work/known")
+  LogLevel ERROR
+CONF
+done
+refused 'node1\nnode7\nnode8\nnode9\n' "host node9 has no address"
+for sentence in "host node7 has a host key that is not known here" "host node8 refuses the key of this user"; do
+  [[ $said == *"ddhost: $sentence"* ]] || fail "no sentence '$sentence': $said"
+done
+[[ $said == *"node1"*"yes"*"same"*"shared"* && $(grep -c '^ddhost: ' <<<"$said") == 3 ]] ||
+  fail "not a table and one sentence for each of three hosts: $said"
 refused 'node1 slots=2\n' "run.dir" "run.dir=/proc/nowhere"
 refused '-oProxyCommand=x slots=1\n' "line 1: '-oProxyCommand=x' is no name of a host"
 refused 'node1 slots=2\nnode3\n' "connects ranks of one host" --comm shm
+
+cp "$build/tests/plugins/toy.so" "$work/other.so"
+echo >>"$work/other.so"
+inside 3 mount --bind "$work/other.so" "$build/tests/plugins/toy.so"
+refused 'node1\nnode3\n' "host node3 has another plugin at '$build/tests/plugins/toy.so'"
+inside 3 umount "$build/tests/plugins/toy.so"
+mkdir "$work/away" "$work/data"
+echo x >"$work/data/weights.safetensors"
+inside 3 mount -t tmpfs tmpfs "$work/away"
+refused 'node1\nnode3\n' "host node3 does not share the disk of run.dir" "run.dir=$work/away/run"
+inside 3 mount -t tmpfs tmpfs "$work/data"
+refused 'node1\nnode3\n' "host node3 has no '$work/data/weights.safetensors'" "train.init_from=$work/data/weights.safetensors"
+[[ ! -e $work/away/run && -z $(ls -A "$work/away") ]] || fail "a refused run left $(ls -A "$work/away")"
+
+# The doctor measures the same hosts, and says so too.
+doctor=("$build/ddhost" doctor --model "$build/tests/plugins/toy.so" --ssh-config "$work/ssh_config")
+"${doctor[@]}" --hostfile "$work/hosts_3_1" "run.dir=$work/examined" --json >"$work/doctor.json" 2>"$work/doctor.log" ||
+  { cat "$work/doctor.json" "$work/doctor.log"; fail "doctor on two hosts"; }
+for text in '"would_start": true' '"transport": "gloo"' '"ranks": 4' '"round_trip_s": ' \
+  '"from": "root@node1"' '"sees_mark": true'; do
+  grep -qF "$text" "$work/doctor.json" || { cat "$work/doctor.json"; fail "doctor: no $text"; }
+done
+[[ ! -e $work/examined ]] || fail "doctor makes a folder"
+cp "$build/ddhost" "$work/other_ddhost"
+echo >>"$work/other_ddhost"
+inside 3 mount --bind "$work/other_ddhost" "$build/ddhost"
+! "${doctor[@]}" --hostfile "$work/hosts_3_1" >"$work/doctor.txt" 2>&1 || fail "doctor accepts another ddhost"
+grep -q "^ddhost: host node3 has another build of ddhost" "$work/doctor.txt" || fail "doctor: $(cat "$work/doctor.txt")"
+inside 3 umount "$build/ddhost"
+inside 3 mount --bind /dev/null "$build/ddhost"
+refused 'node1\nnode3\n' "host node3 has no ddhost that it can run as '$build/ddhost'"
+inside 3 umount "$build/ddhost"
+ip link set "dh$((id % 100000))n3" nomaster
+refused 'node1\nnode3\n' "host node3 " launch.timeout=3
 echo "all hosts agree"

@@ -17,6 +17,7 @@
 #include "cli/words/foreign_words.hpp"
 #include "cli/words/usage.hpp"
 #include "config/host_schema.hpp"
+#include "config/launchers.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "launch/launch.hpp"
 
@@ -75,28 +76,6 @@ constexpr std::array<Flag, 30> kFlags = {{
   print_sentence(plain_text(sentence) + (sentence.ends_with('?') ? "" : "; see `ddhost --help`"));
   throw CommandLineExit{2};
 }
-
-constexpr const char* kFooter = R"(Commands:
-  ddhost [train] [flags] [key=value ...]  train a model (the default command)
-  ddhost eval --weights FILE [...]        print the metrics of a trained model
-  ddhost generate --weights FILE [...]    print samples of a trained model
-  ddhost plan [flags] [key=value ...]     print the memory that a training takes
-  ddhost list [strategies|models|...]     list the available plugins
-  ddhost inspect FILE.so                  describe a plugin and its options
-  ddhost inspect --markdown               print all options as a page
-  ddhost explain KEY|PLUGIN               meaning, cost and example of an option
-  ddhost ckpt ACTION                      show, verify, prune ... checkpoints
-  ddhost export CHECKPOINT FOLDER         write weights as safetensors files
-  ddhost convert FILE                     what a file of another program means
-  ddhost compare --strategies A,B [...]   measure strategies side by side
-  ddhost tune [flags] [key=value ...]     find the fastest strategy that fits
-  ddhost runs ACTION                      list, show, plot, diff ... runs
-  ddhost completion bash|zsh|fish         print a script that completes words
-  ddhost help COMMAND                     print the flags of a command
-
-Every key of the configuration can be given as key=value:
-  train.steps=100 optimizer.lr=3e-4 run.dir=runs/first
-`ddhost --dry-run` prints all keys with their values.)";
 
 // Text of other encodings can't be kept in the run's configuration, which is JSON.
 void check_utf8(const std::string& name, const std::string& text) {
@@ -370,6 +349,29 @@ CLI::App* add_convert(CLI::App& app, ConvertArgs& args, std::string& file, RunWo
   return command;
 }
 
+CLI::App* add_doctor(CLI::App& app, RunWords& given, CommandLine& line) {
+  CLI::App* command = add_run_command(app, "doctor", "measure the hosts of a run, and say what a run would choose",
+                                      kPlans, given, line);
+  command->add_flag("--json", line.doctor_json, "print everything as JSON");
+  return command;
+}
+
+std::vector<CLI::App*> add_batch_systems(CLI::App& app, RunWords& given, CommandLine& line) {
+  std::vector<CLI::App*> commands;
+  for (const BatchSystem& system : batch_systems()) {
+    CLI::App* command =
+        commands.emplace_back(add_run_command(app, system.name.c_str(), system.help.c_str(), kTrains, given, line));
+    command
+        ->add_option(kDirective, line.batch.directives, "a further line for the batch system, such as --partition=gpu")
+        ->expected(1)
+        ->allow_extra_args(false)
+        ->take_all();
+    command->add_option(kCoresPerRank, line.batch.cores_per_rank,
+                        "cores that a job asks for, for each rank; default: 1");
+  }
+  return commands;
+}
+
 }  // namespace
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
@@ -382,7 +384,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.require_subcommand(1);
 
   RunWords given;
-  const std::array<std::pair<CLI::App*, Command>, 6> runs = {{
+  std::vector<std::pair<CLI::App*, Command>> runs = {
       {add_run_command(app, "train", "train a model (the default command)", kTrains, given, line), Command::kTrain},
       {add_run_command(app, "eval", "evaluate a trained model", kEvaluates, given, line), Command::kEval},
       {add_run_command(app, "generate", "generate samples with a trained model", kGenerates, given, line),
@@ -396,7 +398,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       {add_run_command(app, "tune", "find the fastest strategy and micro-batch that fit into memory", kCompares, given,
                        line),
        Command::kTune},
-  }};
+      {add_doctor(app, given, line), Command::kDoctor},
+  };
+  for (CLI::App* command : add_batch_systems(app, given, line)) runs.emplace_back(command, Command::kBatch);
   std::string memory, sizes;
   std::vector<std::string> compared, compared_sizes;
   for (const auto& [command, kind] : runs) {
@@ -433,6 +437,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         settle_compare(given, compared, compared_sizes, kind, line.compare);
       if (kind == Command::kTune && command->count("--memory") > 0) line.compare.memory_bytes = *memory_of(memory);
       line.overrides = collect(given, *command);
+      if (kind == Command::kBatch) line.batch.system = command->get_name();
       has_config = command->count("--config") > 0;
       if (kind == Command::kPlan && command->count("--memory") > 0) line.planning.memory_bytes = memory_of(memory);
       if (kind == Command::kPlan && command->count("--sizes") > 0) line.planning.sizes = sizes_of(sizes);

@@ -29,7 +29,10 @@ enum class Command {
   kRuns,
   kCompare,
   kTune,
-  kConvert
+  kConvert,
+  kDoctor,
+  kBatch,
+  kAnswer
 };
 
 enum class CkptAction { kList, kShow, kVerify, kDiff, kPrune, kImport };
@@ -80,6 +83,15 @@ struct ConvertArgs {
   std::string keys;  // format of which all keys are printed; empty: a file is converted
 };
 
+// A script for a batch system.
+struct BatchArgs {
+  std::string system;                   // its name in the tables
+  std::vector<std::string> directives;  // further lines for it
+  int cores_per_rank = 1;
+};
+// Flags of these commands that no run has.
+inline constexpr const char *kDirective = "--directive", *kCoresPerRank = "--cores-per-rank";
+
 struct CommandLine {
   Command command = Command::kTrain;
   std::filesystem::path config_file;       // "" = none
@@ -93,7 +105,11 @@ struct CommandLine {
   bool dry_run = false;
   bool fit = false;                       // of train: makes a run fit into memory
   std::vector<std::string> words;         // as given, for other hosts
+  int restarts = 0;                       // of this run after failures
   std::optional<AgentOrder> agent_order;  // of a process that another host has started over SSH
+  std::string first_question;             // of a process that is asked about its host
+  bool doctor_json = false;
+  BatchArgs batch;
   PlanArgs planning;
   std::vector<ForeignChoice> foreign;
   std::string compat_version;       // of the other program: "0.18"

@@ -24,6 +24,29 @@ bool is_key(const std::string& word) {
 
 }  // namespace
 
+const char* const kFooter = R"(Commands:
+  ddhost [train] [flags] [key=value ...]  train a model (the default command)
+  ddhost eval --weights FILE [...]        print the metrics of a trained model
+  ddhost generate --weights FILE [...]    print samples of a trained model
+  ddhost plan [flags] [key=value ...]     print the memory that a training takes
+  ddhost list [strategies|models|...]     list the available plugins
+  ddhost inspect FILE.so                  describe a plugin and its options
+  ddhost inspect --markdown               print all options as a page
+  ddhost explain KEY|PLUGIN               meaning, cost and example of an option
+  ddhost ckpt ACTION                      show, verify, prune ... checkpoints
+  ddhost export CHECKPOINT FOLDER         write weights as safetensors files
+  ddhost convert FILE                     what a file of another program means
+  ddhost compare --strategies A,B [...]   measure strategies side by side
+  ddhost tune [flags] [key=value ...]     find the fastest strategy that fits
+  ddhost runs ACTION                      list, show, plot, diff ... runs
+  ddhost doctor [--hostfile FILE] [...]   measure hosts, say what a run would do
+  ddhost completion bash|zsh|fish         print a script that completes words
+  ddhost help COMMAND                     print the flags of a command
+
+Every key of the configuration can be given as key=value:
+  train.steps=100 optimizer.lr=3e-4 run.dir=runs/first
+`ddhost --dry-run` prints all keys with their values.)";
+
 std::string unknown_command(const std::string& word, const std::vector<std::string>& commands) {
   const std::string shown = "there is no command '" + plain_text(word, kShownValue) + "'";
   const std::string ours = our_command(word), near = nearest(word, commands);

@@ -10,6 +10,9 @@
 
 namespace ddhost {
 
+// The commands, below the help of each.
+extern const char* const kFooter;
+
 // Sentences. `value`: what follows the flag, or "".
 std::string unknown_command(const std::string& word, const std::vector<std::string>& commands);
 std::string unknown_flag(const std::string& word, const std::string& value, const CommandWords& command);

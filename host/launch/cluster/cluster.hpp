@@ -46,6 +46,7 @@ struct ClusterNews {
   std::vector<int> signals;       // that a member has got
   bool save = false;              // a checkpoint is wanted
   std::optional<int> exit_code;   // the head's verdict
+  bool again = false;             // with it: the agents are to meet and start again
 };
 
 class Cluster {
@@ -78,8 +79,8 @@ class Cluster {
   virtual void tell_failure(const std::string& sentence, bool caused_by_peer) = 0;
   virtual void tell_signal(int number) = 0;
   virtual void tell_save() = 0;
-  // This agent's ranks have ended. The head's is the verdict.
-  virtual void tell_end(int exit_code) = 0;
+  // This agent's ranks have ended. The head's is the verdict. `again`: the agents are to meet and start again.
+  virtual void tell_end(int exit_code, bool again) = 0;
   // In a child.
   virtual void forget() = 0;
 

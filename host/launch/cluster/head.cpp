@@ -90,8 +90,8 @@ class Head final : public Cluster {
   void tell_failure(const std::string& sentence, bool /*caused_by_peer*/) override { tell_all({{"failed", sentence}}); }
   void tell_signal(int number) override { tell_all({{"signal", number}}); }
   void tell_save() override { tell_all({{"save", true}}); }
-  void tell_end(int exit_code) override {
-    tell_all({{"end", exit_code}});
+  void tell_end(int exit_code, bool again) override {
+    tell_all({{"end", exit_code}, {"again", again}});
     const auto deadline = Clock::now() + std::chrono::seconds(2);
     for (Member& member : members_)
       if (member.link != nullptr) member.link->finish(deadline);

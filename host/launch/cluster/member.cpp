@@ -47,6 +47,7 @@ class AsMember final : public Cluster {
       if (message.contains("signal")) news.signals.push_back(message.at("signal").get<int>());
       if (message.contains("save")) news.save = true;
       if (message.contains("end")) exit_code_ = message.at("end").get<int>();
+      news.again |= message.value("again", false);
     }
     if (!exit_code_ && !link_->lost().empty()) {
       exit_code_ = 1;
@@ -64,7 +65,7 @@ class AsMember final : public Cluster {
   }
   void tell_signal(int number) override { link_->send({{"signal", number}}); }
   void tell_save() override { link_->send({{"save", true}}); }
-  void tell_end(int exit_code) override { link_->send({{"end", exit_code}}); }
+  void tell_end(int exit_code, bool /*again*/) override { link_->send({{"end", exit_code}}); }
   void forget() override { link_.reset(); }
 
  private:

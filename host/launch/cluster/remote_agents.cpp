@@ -20,7 +20,24 @@
 namespace ddhost {
 namespace {
 
-// For the shell of the remote host.
+// In the child. The agents go on if the terminal sends Ctrl-C: this program tells them.
+[[noreturn]] void become_ssh(const std::string& host, const std::string& ssh_config, int stdin_fd) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::dup2(stdin_fd, STDIN_FILENO);
+  std::vector<std::string> words = remote_command(host, ssh_config);
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  ::execvp(argv[0], argv.data());
+  ::_exit(127);
+}
+
+}  // namespace
+
 std::string quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -32,25 +49,12 @@ std::string own_program() {
   return std::filesystem::read_symlink("/proc/self/exe", ec).string();
 }
 
-// In the child. The agents go on if the terminal sends Ctrl-C: this program tells them.
-[[noreturn]] void become_ssh(const std::string& host, const std::string& ssh_config, int stdin_fd) {
-  ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::dup2(stdin_fd, STDIN_FILENO);
+std::vector<std::string> remote_command(const std::string& host, const std::string& ssh_config) {
   std::vector<std::string> words = {"ssh", "-o", "BatchMode=yes"};
   if (!ssh_config.empty()) words.insert(words.end(), {"-F", ssh_config});
   words.insert(words.end(), {"--", host, "exec " + quoted(own_program()) + " agent"});
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  ::execvp("ssh", argv.data());
-  ::_exit(127);
+  return words;
 }
-
-}  // namespace
 
 Json to_json(const AgentOrder& order) {
   return {{"at", order.meeting.at.text()},

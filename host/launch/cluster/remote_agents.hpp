@@ -57,6 +57,13 @@ class RemoteAgents {
   std::vector<Process> processes_;
 };
 
+// One word for a shell.
+std::string quoted(const std::string& text);
+// The words that start an agent on a host.
+std::vector<std::string> remote_command(const std::string& host, const std::string& ssh_config);
+// The file of this program.
+std::string own_program();
+
 // The address that ssh connects to for a host, or its name if ssh does not say.
 std::string address_of_host(const std::string& host, const std::string& ssh_config);
 

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run_hosts.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+
+#include "base/terminal.hpp"
+#include "config/launchers.hpp"
+#include "ddh/sdk/files/input_file.hpp"
+#include "ddh/sdk/plugin.hpp"
+#include "launch/launch.hpp"
+#include "plan/load_guard.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+void require_hostfile(const Config& host) {
+  const auto refuse = [](const char* key) {
+    print_sentence(ddh::str(key, " chooses hosts of a hostfile, and there is none; give --hostfile FILE too"));
+    throw CommandLineExit{2};
+  };
+  for (const char* key : {"launch.include", "launch.exclude"})
+    if (!host.text(key).empty()) refuse(key);
+  if (host.get<int64_t>("launch.num_nodes") > 1) refuse("launch.num_nodes");
+}
+
+fs::path base_of(const UserConfig& user, const std::string& key) {
+  const Wish* const wish = user.find(key);
+  return wish == nullptr || wish->base.empty() ? fs::current_path() : wish->base;
+}
+
+// The files of plugins that the configuration names. What is not found is left to the preparation of the run, and what is
+// linked into the program has no file.
+std::vector<std::string> plugin_files(const UserConfig& user, const Config& host, const Registry& registry,
+                                      size_t n_hosts) {
+  struct Role {
+    int32_t kind;
+    const char* key;
+  };
+  const bool is_between = n_hosts > 1 && host.find("comm.plugin")->source == "default";
+  std::vector<std::string> out;
+  const auto add = [&](int32_t kind, const std::string& choice, const fs::path& base) {
+    try {
+      const Choice parts = parse_choice(choice);
+      std::vector<fs::path> files;
+      if (parts.is_path)
+        files = {registry.locate(parts.file, base)};
+      else if (!choice.empty())
+        files = registry.files_of(kind, choice);
+      for (const fs::path& file : files)
+        if (std::find(out.begin(), out.end(), file.string()) == out.end()) out.push_back(file.string());
+    } catch (const ddh::Error&) {  // the preparation says why
+      return;
+    }
+  };
+  for (const Role& role :
+       {Role{DDH_KIND_MODEL, "model.plugin"}, Role{DDH_KIND_STRATEGY, "strategy.plugin"},
+        Role{DDH_KIND_OPTIMIZER, "optimizer.plugin"}, Role{DDH_KIND_SCHEDULE, "schedule.type"},
+        Role{DDH_KIND_COMM, is_between ? "comm.between" : "comm.plugin"}, Role{DDH_KIND_DEVICE, "device.plugin"}})
+    if (const Config::Value* const value = host.find(role.key); value != nullptr && value->value.is_string())
+      add(role.kind, value->value.get<std::string>(), base_of(user, role.key));
+  for (const std::string& monitor : host.get<std::vector<std::string>>("monitor.plugins"))
+    add(DDH_KIND_MONITOR, monitor, base_of(user, "monitor.plugins"));
+  return out;
+}
+
+// Files that the user gives as data, weights or options of the model, and that this host has.
+std::vector<std::string> data_files(const UserConfig& user) {
+  std::vector<std::string> out;
+  for (const Wish& wish : user.wishes()) {
+    const std::string section = wish.key.substr(0, wish.key.find('.'));
+    const bool is_input = section == "data" || section == "model" || wish.key == "train.init_from";
+    const std::string text = wish.value.is_string() ? wish.value.get<std::string>() : "";
+    if (wish.replaced || !is_input || text.empty() || wish.key == "model.plugin") continue;
+    std::error_code ec;
+    const fs::path file = (wish.base.empty() ? fs::current_path() : wish.base) / text;
+    if (fs::exists(file, ec)) out.push_back(file.lexically_normal().string());
+  }
+  return out;
+}
+
+std::vector<std::string> exported_names(const Config& host, const Registry& registry) {
+  std::vector<std::string> names = exported_variables(registry.name_folders());
+  for (const std::string& name : host.get<std::vector<std::string>>("launch.export")) names.push_back(name);
+  return names;
+}
+
+// All that can be wrong with a host is said before a rank starts.
+void require_able_hosts(const UserConfig& user, const Config& host, const Registry& registry) {
+  const std::vector<SurveyedHost> hosts = survey_hosts(survey_settings(user, host, registry), /*own_talk=*/false);
+  const bool are_able =
+      std::all_of(hosts.begin(), hosts.end(), [](const SurveyedHost& one) { return one.problems.empty(); });
+  if (!are_able || !host.get<bool>("run.quiet"))
+    std::cerr << table_of(hosts, terminal_columns(STDERR_FILENO)) << std::flush;
+  for (const SurveyedHost& one : hosts)
+    for (const std::string& problem : one.problems) print_sentence(problem);
+  if (!are_able) throw CommandLineExit{1};
+}
+
+}  // namespace
+
+std::vector<Host> hosts_of(const Config& host) {
+  const std::string& file = host.text("launch.hostfile");
+  HostChoice choice{host.text("launch.include"), host.text("launch.exclude"),
+                    static_cast<int>(host.get<int64_t>("launch.num_nodes")),
+                    static_cast<int>(host.get<int64_t>("launch.nproc_per_node")), 0};
+  if (const Json nproc = host.find("run.nproc")->value; !nproc.is_null()) choice.world_size = nproc.get<int>();
+  constexpr uint64_t kMostBytes = uint64_t{1} << 20;
+  const ddh::InputFile in(file, {"hostfile", "write one line for each host: node1 slots=4"});
+  return chosen_hosts(parse_hostfile(in.read(kMostBytes), file), choice);
+}
+
+SurveySettings survey_settings(const UserConfig& user, const Config& host, const Registry& registry) {
+  SurveySettings settings;
+  const bool has_hostfile = !host.text("launch.hostfile").empty();
+  if (has_hostfile) settings.hosts = hosts_of(host);
+  for (Host& one : settings.hosts) one.is_here = is_this_host(one.name);
+  if (!has_hostfile) settings.hosts = {{host_name(), 0, true}};
+  settings.ssh_config = host.text("launch.ssh_config");
+  settings.values = environment_for_others(exported_names(host, registry));
+  const std::string& run_dir = host.text("run.dir");
+  settings.run_dir = run_dir.empty() ? fs::current_path() / "runs" : fs::path(run_dir);
+  settings.plugins = plugin_files(user, host, registry, settings.hosts.size());
+  settings.files = data_files(user);
+  settings.known_problems = connection_texts(registry.name_folders());
+  settings.patience = std::min(settings.patience, time_of(host, "launch.timeout"));
+  return settings;
+}
+
+std::unique_ptr<Cluster> join_cluster(const CommandLine& line, const UserConfig& user, const Config& host,
+                                      const Registry& registry) {
+  ClusterSettings settings;
+  std::optional<Placement> placement;
+  if (line.agent_order) {
+    placement = Placement{kSsh, line.agent_order->task, line.agent_order->n_tasks, false, "", ""};
+    settings.meeting = line.agent_order->meeting;
+  } else if (const std::string& file = host.text("launch.hostfile"); !file.empty()) {
+    settings.hosts = hosts_of(host);
+    require_able_hosts(user, host, registry);
+    settings.ssh_config = host.text("launch.ssh_config");
+    settings.words = line.words;
+    settings.exported = exported_names(host, registry);
+    placement = Placement{};
+  } else {
+    require_hostfile(host);
+    placement = find_placement(launchers(registry.name_folders()), host.get<std::string>("launch.from"));
+  }
+  if (!placement) return nullptr;
+  settings.rendezvous = host.get<std::string>("launch.rendezvous");
+  settings.interface = host.get<std::string>("launch.interface");
+  settings.ports = host.get<std::string>("launch.ports");
+  settings.timeout = time_of(host, "launch.timeout");
+  settings.heartbeat = time_of(host, "launch.heartbeat");
+  if (const Json nproc = host.find("run.nproc")->value; !nproc.is_null()) settings.world_size = nproc.get<int>();
+  return Cluster::join(*placement, settings);
+}
+
+std::vector<Override> without_lost_hosts(const UserConfig& user, const Config& host, const Registry& registry) {
+  const int64_t least = host.get<int64_t>("launch.min_nodes");
+  if (least == 0 || host.text("launch.hostfile").empty()) return {};
+  int64_t all_ranks = 0, ranks = 0, n_hosts = 0;
+  std::string lost, left;
+  for (const SurveyedHost& one : survey_hosts(survey_settings(user, host, registry), /*own_talk=*/false)) {
+    all_ranks += one.host.slots;
+    const std::string name = one.host.name.substr(one.host.name.find('@') + 1);
+    if (!one.facts) {
+      lost += (lost.empty() ? "" : ", ") + name;
+      continue;
+    }
+    ranks += one.host.slots;
+    n_hosts += 1;
+    std::string slots;
+    for (int slot = 0; slot < one.host.slots; ++slot) slots += (slot == 0 ? ":" : ",") + std::to_string(slot);
+    left += (left.empty() ? "" : "@") + name + slots;
+  }
+  if (lost.empty() || n_hosts < least) return {};
+  const int64_t accumulated = host.get<int64_t>("train.grad_accum_steps") * all_ranks;
+  if (accumulated % ranks != 0) {
+    print_sentence(
+        ddh::str("without ", lost, " the ", ranks, " ranks that are left can't compute the ", accumulated,
+                 " micro-batches of a step; the run needs all hosts, or a number of ranks that divides them"));
+    return {};
+  }
+  print_sentence(ddh::str("without ", lost, " the run goes on with ", ranks, " ranks and train.grad_accum_steps=",
+                          accumulated / ranks, ", so that a step has the same samples"));
+  const char* const source = "launch.min_nodes";
+  return {{"launch.include", left, source},
+          {"launch.exclude", "", source},
+          {"launch.num_nodes", "0", source},
+          {"launch.nproc_per_node", "0", source},
+          {"run.nproc", std::to_string(ranks), source},
+          {"train.grad_accum_steps", std::to_string(accumulated / ranks), source}};
+}
+
+bool is_further_task(const Config& host, const Registry& registry) {
+  if (!host.text("launch.hostfile").empty()) return false;
+  const auto placement = find_placement(launchers(registry.name_folders()), host.get<std::string>("launch.from"));
+  return placement && placement->task > 0;
+}
+
+void place_on_hosts(const Config& host, RunPlace& place) {
+  if (host.text("launch.hostfile").empty()) return;
+  const std::vector<Host> hosts = hosts_of(host);
+  place.world_size = 0;
+  for (const Host& one : hosts) place.world_size += one.slots;
+  place.local_size = hosts.front().slots;
+  place.n_hosts = static_cast<int>(hosts.size());
+  place.has_other_launchers = hosts.size() > 1;
+}
+
+}  // namespace ddhost
