@@ -206,6 +206,11 @@ constexpr const char* kCheckpoint = R"json({"properties": {
       "description": "whether lower or higher values of checkpoint.best.metric are better"}}}
 }})json";
 
+constexpr const char* kProfile = R"json({"properties": {
+  "steps": {"type": "string", "default": "",
+    "description": "steps whose time is measured by unit and by collective: 20-25, 20, or auto (five after two); empty: none"}
+}})json";
+
 constexpr const char* kSchedule = R"json({"properties": {
   "type": {"type": "string", "default": "",
     "description": "the learning-rate schedule: name, path or path:id, or its class in another program"}
@@ -240,7 +245,7 @@ constexpr const char* kLaunch = R"json({"properties": {
     "description": "after SIGTERM, end ranks that begin and end no call for this time, or the longest call's; 0: never"}
 }})json";
 
-const std::array<SectionText, 13> kSections = {{
+const std::array<SectionText, 14> kSections = {{
     {"run", kRun},
     {"launch", kLaunch},
     {"data", kData},
@@ -259,6 +264,7 @@ const std::array<SectionText, 13> kSections = {{
         "description": "where the ranks compute: auto (devices that are present, or the CPU), or name, path or path:id"
         }}})json"},
     {"monitor", kMonitor},
+    {"profile", kProfile},
     {"checkpoint", kCheckpoint},
 }};
 

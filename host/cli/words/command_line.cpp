@@ -162,6 +162,7 @@ struct RunWords {
   std::array<std::string, kFlags.size()> values;
   std::vector<std::string> words;
   std::string config_file;
+  bool profile = false;
 };
 
 CLI::App* add_run_command(CLI::App& app, const char* name, const char* help, unsigned command, RunWords& to,
@@ -177,6 +178,9 @@ CLI::App* add_run_command(CLI::App& app, const char* name, const char* help, uns
   if (command != kPlans && command != kCompares)
     added->add_flag("--dry-run", line.dry_run, "print the effective configuration and stop");
   if (command == kTrains)
+    added->add_flag("--profile", to.profile,
+                    "measure five steps by unit and by collective; profile.steps=20-25 measures those");
+  if (command == kTrains)
     added->add_flag("--fit", line.fit,
                     "if the run does not fit into memory, take the nearest change with which it does");
   added->add_option("key=value", to.words, "options of the configuration");
@@ -189,6 +193,9 @@ std::vector<Override> collect(const RunWords& given, const CLI::App& command) {
     check_utf8(word.substr(0, word.find('=')), word);
     overrides.push_back(parse_override(word));
   }
+  const auto names_steps = [](const Override& one) { return one.key == "profile.steps"; };
+  if (given.profile && std::none_of(overrides.begin(), overrides.end(), names_steps))
+    overrides.push_back({"profile.steps", "auto", "--profile"});
   // Flags win over key=value arguments.
   for (size_t i = 0; i < kFlags.size(); ++i) {
     if (command.get_option_no_throw(kFlags[i].name) == nullptr || command.count(kFlags[i].name) == 0) continue;

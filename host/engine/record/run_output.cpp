@@ -50,7 +50,8 @@ RunOutput::RunOutput(RankServices& services, const std::vector<Plugin>& plugins,
       resumed_after_(resumed_after),
       line_(std::move(line)),
       every_(services.config.get<int64_t>("monitor.every")),
-      last_step_(last_step) {
+      last_step_(last_step),
+      profile_(services, resumed_after, last_step) {
   if (services.seat.rank == 0) progress_.emplace(services.config, line_, resumed_after, last_step);
 }
 
@@ -83,10 +84,12 @@ void RunOutput::write_config() const {
 
 void RunOutput::step_begin(int64_t step) {
   services_.seat.record.set_step(step);
+  profile_.step_begin(step);
   step_start_ = Clock::now();
 }
 
 void RunOutput::step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts) {
+  profile_.step_end(block.step, facts.work.micro_batch);
   const double step_ms = std::chrono::duration<double, std::milli>(Clock::now() - step_start_).count();
   totals_.step_ms += step_ms;
   totals_.items += outcome.world.items;

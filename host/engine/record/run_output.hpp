@@ -18,6 +18,7 @@
 #include "engine/calls/instance.hpp"
 #include "engine/record/progress_report.hpp"
 #include "engine/record/step_count.hpp"
+#include "engine/record/step_profile.hpp"
 #include "engine/samples/train_order.hpp"
 #include "engine/services/tables/interfaces.hpp"
 
@@ -116,6 +117,7 @@ class RunOutput {
     double ms = 0;
   };
   [[nodiscard]] const std::map<WorkKind, Work>& work() const { return work_; }
+  [[nodiscard]] const StepProfile& profile() const { return profile_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -148,6 +150,7 @@ class RunOutput {
   std::optional<ProgressReport> progress_;  // on rank 0
   int64_t every_ = 1;
   const int64_t last_step_;
+  StepProfile profile_;
   Clock::time_point begin_{}, step_start_{};
   Clock::time_point measured_{};
   std::optional<ddh_device_usage> usage_;  // of the device, at `measured_`
