@@ -343,7 +343,8 @@ class Rank : RankSetup {
   std::string profile_text() {
     if (!output_->profile().is_on()) return "";
     const ProfileReport profile(output_->profile(), *model_desc_, *services_.comm, [this](const UnitCost& cost) {
-      return call_flops(model_.caller(), model_.get(), *model_table_, cost.call, static_cast<uint32_t>(cost.micro_batch));
+      return call_flops(model_.caller(), model_.get(), *model_table_, cost.call,
+                        static_cast<uint32_t>(cost.micro_batch));
     });
     if (!is_first()) return "";
     const std::string file = plan_.run_dir.string() + "/profile.json";
@@ -359,6 +360,7 @@ class Rank : RankSetup {
     RunClosing out{totals, train_end_.last_step, order_->last_step(), plan_.run_dir.string(), weights_};
     out.checkpoint_step = checkpoints_->last_committed();
     out.stopped = train_end_.stopped;
+    out.has_page = config().get<bool>("run.report");
     out.can_evaluate = eval_program() >= 0;
     out.can_generate = can_generate(config(), sampler(), eval_program());
     return out;
@@ -450,8 +452,9 @@ class Rank : RankSetup {
   std::unique_ptr<OpRunner> runner_;
   std::unique_ptr<RunOutput> output_;
   TrainEnd train_end_{};
-  std::string weights_;                                       // the file that was written; empty: none
-  std::string save_failure_, plan_failure_, stdout_failure_, profile_failure_;  // sentences with which the run ends; empty: none
+  std::string weights_;  // the file that was written; empty: none
+  std::string save_failure_, plan_failure_, stdout_failure_,
+      profile_failure_;  // sentences with which the run ends; empty: none
 };
 
 }  // namespace
