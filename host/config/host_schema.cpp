@@ -59,6 +59,8 @@ constexpr const char* kRun = R"json({"properties": {
     "x-unit": "steps", "x-spellings": {"auto": null, "off": 0},
     "description": "steps from one comparison of the ranks' replicas to the next; auto (null): after 1, 2, 4, 8, ... steps"},
   "quiet": {"type": "boolean", "default": false, "description": "print warnings and errors only"},
+  "known_curve": {"type": "string", "default": "", "x-path": true,
+    "description": "file of the documented losses of this configuration, with which the run is compared; empty: none"},
   "report": {"type": "boolean", "default": true,
     "description": "write a page about the run, report.html, into its folder when it ends"}
 }})json";

@@ -63,10 +63,7 @@ ProfileReport::UnitRow& ProfileReport::UnitRow::operator+=(const UnitRow& more) 
 
 ProfileReport::ProfileReport(const StepProfile& profile, const ddh_model_desc& model, const Comm& comm,
                              const FlopsOf& flops_of)
-    : steps_(profile.steps()),
-      count_(profile.count()),
-      ranks_(comm.world_size()),
-      parts_ms_(profile.parts_ms()) {
+    : steps_(profile.steps()), count_(profile.count()), ranks_(comm.world_size()), parts_ms_(profile.parts_ms()) {
   add_units(profile, model, flops_of);
   gather(profile, comm);
 }
@@ -140,7 +137,7 @@ std::string ProfileReport::units_text(size_t columns) const {
   std::vector<std::string> header = {"unit", "forward", "backward"};
   if (recomputes) header.emplace_back("recompute");
   header.emplace_back("share %");
-  if (ranks_ > 1) header.emplace_back("slowest rank");
+  if (ranks_ > 1) header.emplace_back("slowest");
   if (has_flops) header.insert(header.end(), {"GFLOP", "GFLOP/s"});
   FittedTable table(header);
   for (const UnitRow& row : shown) {
@@ -161,7 +158,7 @@ std::string ProfileReport::units_text(size_t columns) const {
 
 std::string ProfileReport::operations_text(size_t columns) const {
   std::vector<std::string> header = {"operation", "calls", "bytes sent", "ms", "share %"};
-  if (ranks_ > 1) header.emplace_back("slowest rank");
+  if (ranks_ > 1) header.emplace_back("slowest");
   FittedTable table(header);
   for (const OperationRow& row : operations_) {
     std::vector<std::string> cells = {plain_text(row.name, kShownValue), std::to_string(row.spent.calls),
@@ -178,10 +175,12 @@ std::string ProfileReport::text(size_t columns) const {
   std::string parts;
   for (size_t kind = 0; kind < kSpanKinds; ++kind) {
     if (kind == DDH_SPAN_FORWARD || kind == DDH_SPAN_BACKWARD) continue;
-    parts += ddh::str(parts.empty() ? "" : ", ", kSpanNames[kind], " ", percent_text(parts_ms_[kind], total_ms()), " %");
+    parts +=
+        ddh::str(parts.empty() ? "" : ", ", kSpanNames[kind], " ", percent_text(parts_ms_[kind], total_ms()), " %");
   }
-  return wrapped(ddh::str("profile of steps ", steps_.first, " to ", steps_.first + count_ - 1, ": ", ms_text(total_ms()),
-                          " ms on rank 0; by unit of the model, ms\n"),
+  return wrapped(ddh::str("profile of steps ", steps_.first, " to ", steps_.first + count_ - 1, ": ",
+                          ms_text(total_ms()), " ms on rank 0; by unit of the model, ms",
+                          ranks_ > 1 ? " (slowest: of the slowest rank)" : "", "\n"),
                  columns, 2) +
          units_text(columns) + wrapped("  the rest: " + parts + "\n", columns, 4) +
          wrapped("profile by operation between ranks, which the rest contains as comm\n", columns, 2) +
@@ -189,12 +188,12 @@ std::string ProfileReport::text(size_t columns) const {
 }
 
 std::string ProfileReport::json() const {
-  nlohmann::ordered_json out = {
-      {"first_step", steps_.first}, {"steps", count_}, {"ranks", ranks_}, {"ms", total_ms()}};
+  nlohmann::ordered_json out = {{"first_step", steps_.first}, {"steps", count_}, {"ranks", ranks_}, {"ms", total_ms()}};
   for (size_t kind = 0; kind < kSpanKinds; ++kind) out["parts_ms"][kSpanNames[kind]] = parts_ms_[kind];
   out["units"] = nlohmann::ordered_json::array();
   for (const UnitRow& row : units_) {
-    nlohmann::ordered_json unit = {{"unit", row.name}, {"ms", row.ms()}, {"share", row.ms() / std::max(total_ms(), 1e-9)}};
+    nlohmann::ordered_json unit = {
+        {"unit", row.name}, {"ms", row.ms()}, {"share", row.ms() / std::max(total_ms(), 1e-9)}};
     for (const auto& [name, work] : {std::pair{"forward", &row.forward}, std::pair{"backward", &row.backward},
                                      std::pair{"recompute", &row.recompute}})
       unit[name] = {{"calls", work->calls}, {"ms", work->ms}, {"flops", or_null(work->flops)}};

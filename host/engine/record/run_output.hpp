@@ -16,6 +16,7 @@
 
 #include "ddh/kind/monitor.h"
 #include "engine/calls/instance.hpp"
+#include "engine/record/known_curve.hpp"
 #include "engine/record/progress_report.hpp"
 #include "engine/record/step_count.hpp"
 #include "engine/record/step_profile.hpp"
@@ -128,6 +129,7 @@ class RunOutput {
     std::vector<RowValue> values;
   };
   void write_config() const;
+  void read_known_curve();
   void write_step();
   template <class Count>
   void try_to_count(Count&& count);
@@ -151,6 +153,7 @@ class RunOutput {
   int64_t every_ = 1;
   const int64_t last_step_;
   StepProfile profile_;
+  std::optional<KnownCurve> known_;  // on rank 0
   Clock::time_point begin_{}, step_start_{};
   Clock::time_point measured_{};
   std::optional<ddh_device_usage> usage_;  // of the device, at `measured_`
