@@ -24,7 +24,7 @@ namespace ddhost {
 namespace {
 
 // Commands that a flag belongs to.
-constexpr unsigned kTrains = 1, kEvaluates = 2, kGenerates = 4, kPlans = 8, kCompares = 16, kAll = 31;
+constexpr unsigned kTrains = 1, kEvaluates = 2, kGenerates = 4, kPlans = 8, kCompares = 16, kSmokes = 32, kAll = 63;
 
 struct Flag {
   const char* name;
@@ -36,11 +36,11 @@ struct Flag {
 constexpr std::array<Flag, 29> kFlags = {{
     {"--strategy", "strategy.plugin", "strategy: a name (ddhost list), a path, or path.so:id"},
     {"--model", "model.plugin", "model, as above"},
-    {"--optimizer", "optimizer.plugin", "optimizer, as above", kTrains | kPlans | kCompares},
-    {"--schedule", "schedule.type", "learning-rate schedule, as above", kTrains | kPlans | kCompares},
+    {"--optimizer", "optimizer.plugin", "optimizer, as above", kTrains | kPlans | kCompares | kSmokes},
+    {"--schedule", "schedule.type", "learning-rate schedule, as above", kTrains | kPlans | kCompares | kSmokes},
     {"--comm", "comm.plugin", "transport between the ranks, as above"},
     {"--device", "device.plugin", "device of the ranks: auto (devices that are present, or the CPU), or as above"},
-    {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas", kTrains},
+    {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas", kTrains | kSmokes},
     {"--nproc", "run.nproc", "number of ranks; default: one for each device that is present, or 2"},
     {"--ranks-per-node", "run.ranks_per_node", "simulate nodes with this number of ranks each"},
     {"--hostfile", "launch.hostfile", "start ranks over SSH on the hosts in this file: node1 slots=4"},
@@ -88,6 +88,7 @@ constexpr const char* kFooter = R"(Commands:
   ddhost convert FILE                     what a file of another program means
   ddhost compare --strategies A,B [...]   measure strategies side by side
   ddhost tune [flags] [key=value ...]     find the fastest strategy that fits
+  ddhost smoke [flags] [key=value ...]    try all parts of a run in a short one
   ddhost runs ACTION                      list, show, plot, diff ... runs
   ddhost completion bash|zsh|fish         print a script that completes words
   ddhost help COMMAND                     print the flags of a command
@@ -175,7 +176,7 @@ CLI::App* add_run_command(CLI::App& app, const char* name, const char* help, uns
       CLI::Option* const option = added->add_option(kFlags[i].name, to.values[i], kFlags[i].help);
       takes_list(kFlags[i]) ? option->join() : option->take_last();
     }
-  if (command != kPlans && command != kCompares)
+  if (command != kPlans && command != kCompares && command != kSmokes)
     added->add_flag("--dry-run", line.dry_run, "print the effective configuration and stop");
   if (command == kTrains)
     added->add_flag("--profile", to.profile,
@@ -386,7 +387,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.require_subcommand(1);
 
   RunWords given;
-  const std::array<std::pair<CLI::App*, Command>, 6> runs = {{
+  const std::array<std::pair<CLI::App*, Command>, 7> runs = {{
       {add_run_command(app, "train", "train a model (the default command)", kTrains, given, line), Command::kTrain},
       {add_run_command(app, "eval", "evaluate a trained model", kEvaluates, given, line), Command::kEval},
       {add_run_command(app, "generate", "generate samples with a trained model", kGenerates, given, line),
@@ -400,6 +401,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       {add_run_command(app, "tune", "find the fastest strategy and micro-batch that fit into memory", kCompares, given,
                        line),
        Command::kTune},
+      {add_run_command(app, "smoke", "try in a short run everything that a long one will do", kSmokes, given, line),
+       Command::kSmoke},
   }};
   std::string memory, sizes;
   std::vector<std::string> compared, compared_sizes;
@@ -407,6 +410,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     if (kind == Command::kPlan) add_plan_flags(*command, memory, sizes, line.planning);
     if (kind == Command::kCompare || kind == Command::kTune)
       add_compare_flags(*command, line.compare, compared, compared_sizes);
+    if (kind == Command::kSmoke)
+      command->add_option("--out", line.compare.out, "folder of the runs; default: runs/smoke");
     if (kind == Command::kTune)
       command->add_option("--memory", memory, "memory of each rank; default: its share of what is free");
   }
@@ -435,6 +440,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       line.command = kind;
       if (kind == Command::kCompare || kind == Command::kTune)
         settle_compare(given, compared, compared_sizes, kind, line.compare);
+      if (kind == Command::kSmoke && line.compare.out.empty()) line.compare.out = "runs/smoke";
       if (kind == Command::kTune && command->count("--memory") > 0) line.compare.memory_bytes = *memory_of(memory);
       line.overrides = collect(given, *command);
       has_config = command->count("--config") > 0;
