@@ -60,6 +60,8 @@ int run_command(const CommandLine& line) {
       return compare_strategies(line, std::cout);
     case Command::kTune:
       return tune_run(line, std::cout);
+    case Command::kSmoke:
+      return smoke_run(line, std::cout);
     case Command::kRuns:
       return runs_command(line.runs, std::cout);
     case Command::kConvert:

@@ -102,6 +102,10 @@ int compare_strategies(const CommandLine& line, std::ostream& out);
 // `ddhost tune`: finds the fastest strategy, each with the largest micro-batch that fits, at the same samples per step.
 int tune_run(const CommandLine& line, std::ostream& out);
 
+// `ddhost smoke`: tries everything that a long run will do in a short one. Returns 0, the exit code of the part that failed, or
+// 130 or 143 after a signal.
+int smoke_run(const CommandLine& line, std::ostream& out);
+
 // `ddhost runs`: lists, shows, plots, compares or removes runs. Loads no plugin. Returns 1 if the values of two runs differ
 // (diff), or a run was not removed (rm).
 int runs_command(const RunsArgs& args, std::ostream& out);

@@ -156,6 +156,9 @@ nlohmann::ordered_json json_of(const std::vector<Planned>& all, std::optional<ui
     }
     const MemoryPlan& plan = *one.plan;
     out["model"] = plan.model;
+    out["programs"] = nlohmann::ordered_json::array();
+    for (const MemoryPlan::Program& program : plan.programs)
+      out["programs"].push_back({{"name", program.name}, {"is_evaluated", program.is_evaluated}});
     entry["parameters"] = plan.n_params;
     out["world_size"] = plan.world_size;
     entry["ranks_planned"] = plan.ranks.size();

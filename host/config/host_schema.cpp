@@ -59,6 +59,8 @@ constexpr const char* kRun = R"json({"properties": {
     "x-unit": "steps", "x-spellings": {"auto": null, "off": 0},
     "description": "steps from one comparison of the ranks' replicas to the next; auto (null): after 1, 2, 4, 8, ... steps"},
   "quiet": {"type": "boolean", "default": false, "description": "print warnings and errors only"},
+  "known_curve": {"type": "string", "default": "", "x-path": true,
+    "description": "file of the documented losses of this configuration, with which the run is compared; empty: none"},
   "report": {"type": "boolean", "default": true,
     "description": "write a page about the run, report.html, into its folder when it ends"}
 }})json";
@@ -210,6 +212,11 @@ constexpr const char* kCheckpoint = R"json({"properties": {
       "description": "whether lower or higher values of checkpoint.best.metric are better"}}}
 }})json";
 
+constexpr const char* kProfile = R"json({"properties": {
+  "steps": {"type": "string", "default": "",
+    "description": "steps whose time is measured by unit and by collective: 20-25, 20, or auto (five after two); empty: none"}
+}})json";
+
 constexpr const char* kSchedule = R"json({"properties": {
   "type": {"type": "string", "default": "",
     "description": "the learning-rate schedule: name, path or path:id, or its class in another program"}
@@ -248,7 +255,7 @@ constexpr const char* kLaunch = R"json({"properties": {
     "description": "after SIGTERM, end ranks that begin and end no call for this time, or the longest call's; 0: never"}
 }})json";
 
-const std::array<SectionText, 15> kSections = {{
+const std::array<SectionText, 16> kSections = {{
     {"run", kRun},
     {"launch", kLaunch},
     {"data", kData},
@@ -271,6 +278,7 @@ const std::array<SectionText, 15> kSections = {{
         "description": "where the ranks compute: auto (devices that are present, or the CPU), or name, path or path:id"
         }}})json"},
     {"monitor", kMonitor},
+    {"profile", kProfile},
     {"checkpoint", kCheckpoint},
 }};
 

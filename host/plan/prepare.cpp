@@ -22,6 +22,7 @@
 #include "ddh/kind/device.h"
 #include "ddh/kind/optimizer.h"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/record/step_profile.hpp"
 #include "plan/ask_device.hpp"
 #include "plan/load_guard.hpp"
 #include "plan/replaced_plugins.hpp"
@@ -357,6 +358,7 @@ void settle(PreparedRun& plan) {
               "' has no option 'lr', from which the host computes the learning rate of a step; fix the plugin");
   }
   settle_clipping(plan);
+  require_profile_steps(plan.config.get<std::string>("profile.steps"));
   settle_run_length(plan.config, plan.work == Work::kTrain);
   for (const Role& role : roles_of(plan)) name_plugin_by_full_path(plan.config, role);
   if (plan.config.find("run.nproc")->value.is_null()) plan.config.set("run.nproc", plan.world_size, "derived");

@@ -22,8 +22,8 @@ namespace ddhost {
 namespace {
 
 // Sections, and options of other sections, that don't affect the values that a run computes.
-constexpr std::array<std::string_view, 8> kFreeSections = {"run",    "launch",   "comm",    "comm_host",
-                                                           "device", "strategy", "monitor", "checkpoint"};
+constexpr std::array<std::string_view, 9> kFreeSections = {"run",      "launch",  "comm",       "comm_host", "device",
+                                                           "strategy", "monitor", "checkpoint", "profile"};
 constexpr std::array<std::string_view, 7> kFreeOptions = {
     "data.micro_batch", "data.workers",    "train.grad_accum_steps", "train.recompute",
     "train.save_final", "train.init_from", "precision.max_skipped"};

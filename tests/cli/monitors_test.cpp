@@ -2,7 +2,10 @@
 //
 // Monitors as users choose them: what each writes, several at once, one of someone else, and what is refused.
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <ctime>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "fixtures/harness/built.hpp"
@@ -59,6 +62,43 @@ std::vector<nlohmann::json> objects_of(const std::vector<Words>& table) {
 }
 
 }  // namespace
+
+TEST_CASE("prometheus keeps the newest values in a file that is always whole", "[cli]") {
+  const TempFolder folder;
+  REQUIRE(train(folder, {"--monitor", "jsonl,prometheus"}).code == 0);
+  const nlohmann::json last = read_run(folder.path() / "run").steps.back();
+  std::istringstream lines(read_text(folder.file("run/metrics.prom")));
+  std::map<std::string, double> values;
+  std::string type;
+  for (std::string line; std::getline(lines, line);) {
+    INFO(line);
+    if (line.starts_with("# TYPE ")) {
+      type = line.substr(7, line.rfind(' ') - 7);
+      CHECK(line == "# TYPE " + type + " gauge");
+      continue;
+    }
+    const size_t brace = line.find('{'), blank = line.rfind("} ");
+    REQUIRE(brace != std::string::npos);
+    CHECK(line.substr(0, brace) == type);  // values of a name follow its type
+    CHECK(line.substr(brace, blank + 1 - brace) == "{run=\"run\"}");
+    values[type] = std::stod(line.substr(blank + 2));
+  }
+  for (const char* name : {"loss", "grad_norm", "lr"}) CHECK(values.at(std::string("ddhost_") + name) == last.at(name));
+  CHECK(values.at("ddhost_step") == 4);
+  CHECK(values.at("ddhost_running") == 0);
+  CHECK(values.contains("ddhost_val_loss"));
+  CHECK(std::abs(values.at("ddhost_row_seconds") - static_cast<double>(std::time(nullptr))) < 60);
+  CHECK_FALSE(files_of(folder).contains(".metrics.prom.new"));
+}
+
+TEST_CASE("prometheus writes into the collector's folder, which must exist", "[cli]") {
+  const TempFolder folder, other, collector;
+  REQUIRE(train(folder, {"--monitor", "prometheus", "monitor.prometheus.folder=" + collector.path().string()}).code ==
+          0);
+  CHECK_THAT(read_text(collector.file("ddhost_run.prom")), Catch::Contains("ddhost_loss{run=\"run\"} "));
+  check_refused(train(other, {"--monitor", "prometheus", "monitor.prometheus.folder=" + collector.file("none")}),
+                {"monitor.prometheus.folder '", "is no folder"});
+}
 
 TEST_CASE("by default a run has only metrics.jsonl, with its columns in order", "[cli]") {
   const TempFolder folder;

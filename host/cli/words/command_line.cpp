@@ -25,7 +25,7 @@ namespace ddhost {
 namespace {
 
 // Commands that a flag belongs to.
-constexpr unsigned kTrains = 1, kEvaluates = 2, kGenerates = 4, kPlans = 8, kCompares = 16, kAll = 31;
+constexpr unsigned kTrains = 1, kEvaluates = 2, kGenerates = 4, kPlans = 8, kCompares = 16, kSmokes = 32, kAll = 63;
 
 struct Flag {
   const char* name;
@@ -37,13 +37,13 @@ struct Flag {
 constexpr std::array<Flag, 30> kFlags = {{
     {"--strategy", "strategy.plugin", "strategy: a name (ddhost list), a path, or path.so:id"},
     {"--model", "model.plugin", "model, as above"},
-    {"--optimizer", "optimizer.plugin", "optimizer, as above", kTrains | kPlans | kCompares},
-    {"--schedule", "schedule.type", "learning-rate schedule, as above", kTrains | kPlans | kCompares},
+    {"--optimizer", "optimizer.plugin", "optimizer, as above", kTrains | kPlans | kCompares | kSmokes},
+    {"--schedule", "schedule.type", "learning-rate schedule, as above", kTrains | kPlans | kCompares | kSmokes},
     {"--codec", "codec.plugin", "codec that compresses gradients between ranks: none, or as above",
-     kTrains | kPlans | kCompares},
+     kTrains | kPlans | kCompares | kSmokes},
     {"--comm", "comm.plugin", "transport between the ranks, as above"},
     {"--device", "device.plugin", "device of the ranks: auto (devices that are present, or the CPU), or as above"},
-    {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas", kTrains},
+    {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas", kTrains | kSmokes},
     {"--nproc", "run.nproc", "number of ranks; default: one for each device that is present, or 2"},
     {"--ranks-per-node", "run.ranks_per_node", "simulate nodes with this number of ranks each"},
     {"--hostfile", "launch.hostfile", "start ranks over SSH on the hosts in this file: node1 slots=4"},
@@ -143,6 +143,7 @@ struct RunWords {
   std::array<std::string, kFlags.size()> values;
   std::vector<std::string> words;
   std::string config_file;
+  bool profile = false;
 };
 
 CLI::App* add_run_command(CLI::App& app, const char* name, const char* help, unsigned command, RunWords& to,
@@ -155,8 +156,11 @@ CLI::App* add_run_command(CLI::App& app, const char* name, const char* help, uns
       CLI::Option* const option = added->add_option(kFlags[i].name, to.values[i], kFlags[i].help);
       takes_list(kFlags[i]) ? option->join() : option->take_last();
     }
-  if (command != kPlans && command != kCompares)
+  if (command != kPlans && command != kCompares && command != kSmokes)
     added->add_flag("--dry-run", line.dry_run, "print the effective configuration and stop");
+  if (command == kTrains)
+    added->add_flag("--profile", to.profile,
+                    "measure five steps by unit and by collective; profile.steps=20-25 measures those");
   if (command == kTrains)
     added->add_flag("--fit", line.fit,
                     "if the run does not fit into memory, take the nearest change with which it does");
@@ -170,6 +174,9 @@ std::vector<Override> collect(const RunWords& given, const CLI::App& command) {
     check_utf8(word.substr(0, word.find('=')), word);
     overrides.push_back(parse_override(word));
   }
+  const auto names_steps = [](const Override& one) { return one.key == "profile.steps"; };
+  if (given.profile && std::none_of(overrides.begin(), overrides.end(), names_steps))
+    overrides.push_back({"profile.steps", "auto", "--profile"});
   // Flags win over key=value arguments.
   for (size_t i = 0; i < kFlags.size(); ++i) {
     if (command.get_option_no_throw(kFlags[i].name) == nullptr || command.count(kFlags[i].name) == 0) continue;
@@ -398,6 +405,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       {add_run_command(app, "tune", "find the fastest strategy and micro-batch that fit into memory", kCompares, given,
                        line),
        Command::kTune},
+      {add_run_command(app, "smoke", "try in a short run everything that a long one will do", kSmokes, given, line),
+       Command::kSmoke},
       {add_doctor(app, given, line), Command::kDoctor},
   };
   for (CLI::App* command : add_batch_systems(app, given, line)) runs.emplace_back(command, Command::kBatch);
@@ -407,6 +416,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     if (kind == Command::kPlan) add_plan_flags(*command, memory, sizes, line.planning);
     if (kind == Command::kCompare || kind == Command::kTune)
       add_compare_flags(*command, line.compare, compared, compared_sizes);
+    if (kind == Command::kSmoke)
+      command->add_option("--out", line.compare.out, "folder of the runs; default: runs/smoke");
     if (kind == Command::kTune)
       command->add_option("--memory", memory, "memory of each rank; default: its share of what is free");
   }
@@ -435,6 +446,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       line.command = kind;
       if (kind == Command::kCompare || kind == Command::kTune)
         settle_compare(given, compared, compared_sizes, kind, line.compare);
+      if (kind == Command::kSmoke && line.compare.out.empty()) line.compare.out = "runs/smoke";
       if (kind == Command::kTune && command->count("--memory") > 0) line.compare.memory_bytes = *memory_of(memory);
       line.overrides = collect(given, *command);
       if (kind == Command::kBatch) line.batch.system = command->get_name();

@@ -29,6 +29,7 @@ enum class Command {
   kRuns,
   kCompare,
   kTune,
+  kSmoke,
   kConvert,
   kDoctor,
   kBatch,

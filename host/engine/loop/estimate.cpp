@@ -51,6 +51,15 @@ std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst*
   return sum;
 }
 
+std::optional<double> call_flops(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
+                                 const UnitWork& work, uint32_t n_samples) {
+  ddh_estimate one{};
+  if (table.estimate == nullptr ||
+      !ask(call, model, table, {sizeof(ddh_estimate_args), work.program, work.position, n_samples}, one))
+    return std::nullopt;
+  return work.phase == DDH_PHASE_BACKWARD ? one.backward_flops : one.forward_flops;
+}
+
 std::optional<uint64_t> peak_activation_bytes(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
                                               const ProgramOps& ops, uint32_t n_samples) {
   if (table.estimate == nullptr) return std::nullopt;

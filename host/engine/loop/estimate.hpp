@@ -20,6 +20,10 @@ namespace ddhost {
 std::optional<WorkEstimate> estimate_program(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
                                              const ProgramOps& ops, uint32_t n_samples);
 
+// FLOPs of one call of the model with a micro-batch of `n_samples`; nullopt: it does not say.
+std::optional<double> call_flops(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
+                                 const UnitWork& work, uint32_t n_samples);
+
 // The most that one micro-batch takes at once, with recomputation as in `ops`.
 std::optional<uint64_t> peak_activation_bytes(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table,
                                               const ProgramOps& ops, uint32_t n_samples);

@@ -41,6 +41,8 @@ class Planner : RankSetup {
     out.has_nodes = seat_.nodes->count() > 1;
     out.device_has_memory = !services_.device->is_host_memory();
     for (uint32_t p = 0; p < model_desc_->n_params; ++p) out.n_params += model_desc_->params[p]->numel;
+    for (const int32_t program : train_programs_)
+      out.programs.push_back({model_desc_->programs[program]->name, eval_program_of(*model_desc_, program) >= 0});
     const std::optional<uint64_t> activations = activation_bytes();
     out.knows_act = activations.has_value();
     for (const int rank : ranks_to_plan()) {

@@ -59,7 +59,12 @@ struct MemoryPlan {
   bool knows_comm = true;          // the transport says what it takes
   bool knows_act = true;           // the model estimates its activations
   uint64_t n_params = 0;           // elements
-  std::vector<RankMemory> ranks;   // those that were planned
+  struct Program {
+    std::string name;
+    bool is_evaluated = false;  // the model has a program for that
+  };
+  std::vector<Program> programs;  // those that the run trains
+  std::vector<RankMemory> ranks;  // those that were planned
 
   [[nodiscard]] const RankMemory& largest() const;
   // Of all ranks, without shared pages; nullopt: not all were planned.

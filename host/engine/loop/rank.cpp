@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/durable.hpp"
 #include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "ddh/sdk/memory/free_memory.hpp"
@@ -353,6 +354,7 @@ class Rank : RankSetup {
                        rank_peak(config(), *services_.device, plan_.threads_per_rank));
     const RunOutput::Totals totals = output_->totals();
     output_->end(summary.json(services_, train_end_.last_step, totals));
+    const std::string profile = profile_text();
     const std::vector<std::string> samples = samples_of_the_end();
     if (!is_first() || config().get<bool>("run.quiet")) return;
     std::string text;
@@ -362,16 +364,34 @@ class Rank : RankSetup {
     }
     const size_t columns = terminal_columns(STDOUT_FILENO);
     try {
-      write_stdout(text + shown_text(summary.text(columns) + closing_text(closing(totals), columns)));
+      write_stdout(text + shown_text(summary.text(columns) + profile + closing_text(closing(totals), columns)));
     } catch (const ddh::Error& error) {
       stdout_failure_ = error.what();
     }
+  }
+
+  // The tables of profile.steps, which are also written to the run's folder; "" without the option. [collective]
+  std::string profile_text() {
+    if (!output_->profile().is_on()) return "";
+    const ProfileReport profile(output_->profile(), *model_desc_, *services_.comm, [this](const UnitCost& cost) {
+      return call_flops(model_.caller(), model_.get(), *model_table_, cost.call,
+                        static_cast<uint32_t>(cost.micro_batch));
+    });
+    if (!is_first()) return "";
+    const std::string file = plan_.run_dir.string() + "/profile.json";
+    try {
+      replace_durably(file, profile.json() + "\n");
+    } catch (const ddh::Error& error) {
+      profile_failure_ = error.what();
+    }
+    return profile.text(terminal_columns(STDOUT_FILENO)) + "  " + file + "\n";
   }
 
   RunClosing closing(const RunOutput::Totals& totals) {
     RunClosing out{totals, train_end_.last_step, order_->last_step(), plan_.run_dir.string(), weights_};
     out.checkpoint_step = checkpoints_->last_committed();
     out.stopped = train_end_.stopped;
+    out.has_page = config().get<bool>("run.report");
     out.can_evaluate = eval_program() >= 0;
     out.can_generate = can_generate(config(), sampler(), eval_program());
     return out;
@@ -381,7 +401,7 @@ class Rank : RankSetup {
   void end_with_failure() const {
     std::string all;
     for (const std::string& sentence : {save_failure_, plan_failure_, output_->failure(), output_->count_failure(),
-                                        log_failure_->sentence(), stdout_failure_})
+                                        log_failure_->sentence(), stdout_failure_, profile_failure_})
       if (!sentence.empty()) all += (all.empty() ? "" : "; ") + sentence;
     if (!all.empty()) ddh::fail(DDH_FAILED_PRECONDITION, all);
   }
@@ -466,8 +486,9 @@ class Rank : RankSetup {
   std::unique_ptr<OpRunner> runner_;
   std::unique_ptr<RunOutput> output_;
   TrainEnd train_end_{};
-  std::string weights_;                                       // the file that was written; empty: none
-  std::string save_failure_, plan_failure_, stdout_failure_;  // sentences with which the run ends; empty: none
+  std::string weights_;  // the file that was written; empty: none
+  std::string save_failure_, plan_failure_, stdout_failure_,
+      profile_failure_;  // sentences with which the run ends; empty: none
 };
 
 }  // namespace

@@ -54,7 +54,8 @@ void OpRunner::run(const ProgramOps& ops, const MicroBatch& micro, ddh_batch* ba
                                   0,
                                   micro.global_index};
     {
-      const ClockSpan span(clock_, backward ? DDH_SPAN_BACKWARD : DDH_SPAN_FORWARD);
+      const ClockSpan span(clock_, backward ? DDH_SPAN_BACKWARD : DDH_SPAN_FORWARD,
+                           SpanTopic(UnitWork{use.program, use.position, use.phase}));
       model.on_unit(backward ? PluginCall::kBackward : PluginCall::kForward, unit,
                     backward ? model_table_.backward : model_table_.forward, model_.get(), &unit_call);
     }

@@ -65,7 +65,8 @@ std::string closing_text(const RunClosing& run, size_t columns) {
   if (run.checkpoint_step > 0)
     out += "checkpoint: " + shown_path(ddh::str(run.run_dir, "/checkpoints/step-", run.checkpoint_step)) + "\n";
   if (!has_weights) out += "weights: not kept; checkpoints and train.save_final are off\n";
-  if (has_weights || !run.stopped) out += "next:\n";
+  if (run.has_page) out += "page: " + shown_path(run.run_dir + "/report.html") + "\n";
+  out += "next:\n";
   if (!has_weights && !run.stopped)
     out += "  " + command({"--config", config, "run.dir=", "checkpoint.every_minutes=10"}) + "\n";
   if (has_weights && run.can_evaluate) out += "  " + command({"eval", "--config", config, "--weights", weights}) + "\n";
@@ -73,6 +74,7 @@ std::string closing_text(const RunClosing& run, size_t columns) {
     out += "  " + command({"generate", "--config", config, "--weights", weights}) + "\n";
   if (run.checkpoint_step > 0)
     out += "  " + command({"export", shown_path(run.run_dir), shown_path(run.run_dir + "/exported")}) + "\n";
+  out += "  " + command({"runs", "show", shown_path(run.run_dir)}) + "\n";
   return out;
 }
 

@@ -20,6 +20,7 @@ struct RunClosing {
   int64_t checkpoint_step = 0;  // of the newest checkpoint in run_dir; 0: none
   bool stopped = false;         // before its last step
   bool can_evaluate = false, can_generate = false;
+  bool has_page = false;  // the launcher writes it when the run has ended
 };
 
 // The lines, each of at most `columns` but for commands, which stay whole so that they can be copied.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "ddh/sdk/files/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/record/run_history.hpp"
 
@@ -17,6 +18,7 @@ namespace ddhost {
 namespace {
 
 constexpr int64_t kNonfiniteWarnings = 5;
+constexpr size_t kMostOfCurve = size_t{16} << 20;  // bytes of a file of run.known_curve
 
 std::vector<RowValue> row_of(std::span<const ReportedValue> values, const std::string& prefix) {
   std::vector<RowValue> row;
@@ -50,7 +52,8 @@ RunOutput::RunOutput(RankServices& services, const std::vector<Plugin>& plugins,
       resumed_after_(resumed_after),
       line_(std::move(line)),
       every_(services.config.get<int64_t>("monitor.every")),
-      last_step_(last_step) {
+      last_step_(last_step),
+      profile_(services, resumed_after, last_step) {
   if (services.seat.rank == 0) progress_.emplace(services.config, line_, resumed_after, last_step);
 }
 
@@ -63,6 +66,7 @@ void RunOutput::begin() {
   count_.emplace(run_dir_, resumed_after_);
   progress_->begin(begin_);
   write_config();
+  read_known_curve();
   if (!facts_.empty()) note_start(run_dir_, facts_);
 }
 
@@ -81,8 +85,21 @@ void RunOutput::write_config() const {
     ddh::fail(DDH_RESOURCE_EXHAUSTED, "cannot write '", path, "'; free some space or give another run.dir");
 }
 
+// A run that lacks the file is trained all the same.
+void RunOutput::read_known_curve() {
+  const auto path = services_.config.get<std::string>("run.known_curve");
+  if (path.empty()) return;
+  try {
+    known_.emplace(ddh::InputFile(path).read(kMostOfCurve), services_.config.file_text(), services_.seat.world_size());
+  } catch (const ddh::Error& error) {
+    services_.log->warn("run.known_curve '{}' can't be used, so the losses are not compared with it: {}", path,
+                        error.what());
+  }
+}
+
 void RunOutput::step_begin(int64_t step) {
   services_.seat.record.set_step(step);
+  profile_.step_begin(step);
   step_start_ = Clock::now();
 }
 
@@ -91,6 +108,7 @@ double RunOutput::step_ms() const {
 }
 
 void RunOutput::step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts) {
+  profile_.step_end(block.step, facts.work.micro_batch);
   const double step_ms = facts.step_ms;
   totals_.step_ms += step_ms;
   totals_.items += outcome.world.items;
@@ -100,6 +118,7 @@ void RunOutput::step_end(const ddh_step_block& block, const StepOutcome& outcome
   work.ms += step_ms;
   if (!monitors_) return;
   const double items_per_s = outcome.world.items / step_ms * 1e3;
+  if (known_ && !facts.values.empty()) known_->add(block.step, facts.values.front().value);
   if (!outcome.nonfinite.empty()) warn_of_nonfinite(block, outcome.nonfinite);
   std::vector<RowValue> row = row_of(facts.values, "");
   row.insert(row.end(), {{"grad_norm", block.grad_norm},
@@ -152,6 +171,7 @@ void RunOutput::end(const std::string& summary) {
   if (nonfinite_steps_ > kNonfiniteWarnings)
     services_.log->warn("the gradients of {} steps were not finite", nonfinite_steps_);
   if (!monitors_) return;
+  if (const std::string text = known_ ? known_->text() : ""; !text.empty()) services_.log->info("{}", text);
   write_step();  // train.patience ends a run before its last step
   if (!failure_.empty()) return;
   try {

@@ -16,8 +16,10 @@
 
 #include "ddh/kind/monitor.h"
 #include "engine/calls/instance.hpp"
+#include "engine/record/known_curve.hpp"
 #include "engine/record/progress_report.hpp"
 #include "engine/record/step_count.hpp"
+#include "engine/record/step_profile.hpp"
 #include "engine/samples/train_order.hpp"
 #include "engine/services/tables/interfaces.hpp"
 
@@ -120,6 +122,7 @@ class RunOutput {
     double ms = 0;
   };
   [[nodiscard]] const std::map<WorkKind, Work>& work() const { return work_; }
+  [[nodiscard]] const StepProfile& profile() const { return profile_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -130,6 +133,7 @@ class RunOutput {
     std::vector<RowValue> values;
   };
   void write_config() const;
+  void read_known_curve();
   void write_step();
   template <class Count>
   void try_to_count(Count&& count);
@@ -152,6 +156,8 @@ class RunOutput {
   std::optional<ProgressReport> progress_;  // on rank 0
   int64_t every_ = 1;
   const int64_t last_step_;
+  StepProfile profile_;
+  std::optional<KnownCurve> known_;  // on rank 0
   Clock::time_point begin_{}, step_start_{};
   Clock::time_point measured_{};
   std::optional<ddh_device_usage> usage_;  // of the device, at `measured_`

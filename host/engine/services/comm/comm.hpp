@@ -167,8 +167,9 @@ class Comm {
     const auto me = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
     return {ranks, static_cast<size_t>(me), nodes_ == nullptr ? nullptr : nodes_->node_of().data()};
   }
-  // For the counters of what plugins send.
-  void count_sent(const ddh::SentBytes& sent) const {
+  // For the counters of what plugins send; `operation`: for a profile.
+  void count_sent(const ddh::SentBytes& sent, const char* operation) const {
+    clock_.note_operation(operation, sent.all);
     clock_.count("comm.sent_bytes", sent.all);
     if (nodes_ != nullptr && nodes_->count() > 1) clock_.count("comm.sent_between_nodes_bytes", sent.between_nodes);
   }
@@ -213,7 +214,7 @@ class Comm {
   // Gathers every rank's `bytes` at `mine` into `all`, in rank order. `group` NULL: the world.
   void all_gather_bytes(const void* mine, void* all, uint64_t bytes, const char* label,
                         ddh_group* group = nullptr) const {
-    const ClockSpan span(clock_, DDH_SPAN_COMM);
+    const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("all_gather", label));
     ddh_coll c{};
     c.struct_size = sizeof c;
     c.dtype = DDH_U8;
@@ -226,7 +227,7 @@ class Comm {
   }
   // Sums each of `count` integers over the ranks, in place, with wrap-around.
   void all_reduce_i64(int64_t* values, uint64_t count, const char* label) const {
-    const ClockSpan span(clock_, DDH_SPAN_COMM);
+    const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("all_reduce", label));
     if (backend_->all_reduce == nullptr)
       ddh::fail(DDH_UNIMPLEMENTED, "this transport has no all_reduce; choose another with --comm");
     ddh_coll c{};
@@ -241,7 +242,7 @@ class Comm {
     call(PluginCall::kAllReduce, backend_->all_reduce, &c);
   }
   void broadcast_bytes(void* data, uint64_t bytes, int32_t root, const char* label) const {
-    const ClockSpan span(clock_, DDH_SPAN_COMM);
+    const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("broadcast", label));
     ddh_coll c{};
     c.struct_size = sizeof c;
     c.dtype = DDH_U8;
@@ -254,7 +255,7 @@ class Comm {
     call(PluginCall::kBroadcast, backend_->broadcast, &c);
   }
   void barrier() const {
-    const ClockSpan span(clock_, DDH_SPAN_COMM);
+    const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("barrier"));
     call(PluginCall::kBarrier, backend_->barrier, world_);
   }
 

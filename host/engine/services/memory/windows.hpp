@@ -84,6 +84,9 @@ struct WindowSettings {
   bool round_to_bf16 = false;  // round each rank's contribution to a sum (precision.reduce_dtype)
 };
 
+// Operations between ranks, in a profile.
+inline constexpr const char *kPublish = "publish", *kGather = "gather", *kReduceOperation = "reduce";
+
 // `owner`: the plugin that creates it, for sentences.
 std::unique_ptr<ddh_window> make_shared_window(const Comm& comm, Memory& memory, const ddh_window_args& args,
                                                const std::string& owner);

@@ -168,7 +168,7 @@ class CopyWindow final : public ddh_window {
   }
 
   void gather(ddh_stream* stream) {
-    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM);
+    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM, SpanTopic(kGather));
     const uint64_t my_bytes = segments_.my_numel * element_bytes_, all_bytes = segments_.total * element_bytes_;
     if (const DeviceComm* const transport = comm_.device(); transport != nullptr)
       gather_on_device(*transport, stream);
@@ -180,7 +180,7 @@ class CopyWindow final : public ddh_window {
     gathered_epoch_ = epoch_;
     comm_.clock().count("comm.window_gathers", 1);
     comm_.clock().count("comm.window_gather_bytes", all_bytes);
-    comm_.count_sent(ranks_.to_each(my_bytes));
+    comm_.count_sent(ranks_.to_each(my_bytes), kGather);
   }
 
   void gather_on_device(const DeviceComm& transport, ddh_stream* stream) {
@@ -260,7 +260,7 @@ class CopyExchange final : public ddh_exchange {
       ddh::fail(DDH_OUT_OF_RANGE, "a reduction of ", segments.total, " elements in exchange '", name_, "' of ", numel_);
     }
     require_reducible(args, name_);
-    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM);
+    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM, SpanTopic(kReduceOperation));
     float* const dst = args.dst != nullptr ? args.dst : buffer() + segments.my_offset;
     ready_.order(stream);
     const bool alone = is_alone(memory_.device(), segments) && norm.sums_on_device();
@@ -269,7 +269,7 @@ class CopyExchange final : public ddh_exchange {
     else
       reduce_staged(segments, args, dst, norm, stream);
     reduced_.set(stream);
-    comm_.count_sent(sent_in_reduction(ranks_, segments, args));
+    comm_.count_sent(sent_in_reduction(ranks_, segments, args), kReduceOperation);
   }
 
  private:

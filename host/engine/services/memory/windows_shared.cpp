@@ -39,7 +39,7 @@ class SharedObject {
     comm_.shared()->mark_set(comm_.inst(), group_, first_mark_ + mark, value);
   }
   void wait_mark_of_all(uint32_t mark, uint64_t value, const char* what) {
-    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM);
+    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM, SpanTopic("wait", what));
     const std::string label = ddh::str(what, " of ", name_);
     for (int32_t peer = 0; peer < group_size_; ++peer) {
       if (peer == rank_) continue;
@@ -50,7 +50,7 @@ class SharedObject {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] Clock& clock() const { return comm_.clock(); }
   [[nodiscard]] const ddh::GroupRanks& ranks() const { return ranks_; }
-  void count_sent(const ddh::SentBytes& sent) const { comm_.count_sent(sent); }
+  void count_sent(const ddh::SentBytes& sent, const char* operation) const { comm_.count_sent(sent, operation); }
 
  private:
   const Comm& comm_;
@@ -103,7 +103,8 @@ class SharedWindow final : public ddh_window {
   // Peers read the segment in place.
   void commit(ddh_stream*) override {
     shared_.set_mark(kCommitted, ++epoch_);
-    shared_.count_sent(shared_.ranks().to_each(segments_.my_numel * element_bytes_));
+    shared_.count_sent(shared_.ranks().to_each(segments_.my_numel * element_bytes_), kPublish);
+    shared_.clock().note_operation(kPublish, 0, /*calls=*/1);
   }
 
   void* open(void*, ddh_stream*) override {
@@ -189,11 +190,11 @@ class SharedExchange final : public ddh_exchange {
     }
     shared_.wait_mark_of_all(kReady, generation_, "gradients");
     {
-      const ClockSpan span(shared_.clock(), DDH_SPAN_COMM);
+      const ClockSpan span(shared_.clock(), DDH_SPAN_COMM, SpanTopic(kReduceOperation));
       sum_segment(args, segments, norm);
     }
     shared_.set_mark(kDone, generation_);
-    shared_.count_sent(sent_in_reduction(shared_.ranks(), segments, args));
+    shared_.count_sent(sent_in_reduction(shared_.ranks(), segments, args), kReduceOperation);
   }
 
   void wait(ddh_stream* stream) override { write_begin(stream); }

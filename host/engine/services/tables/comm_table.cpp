@@ -141,7 +141,7 @@ ddh_rc run(void* h, const Shape& shape, DeviceComm::Collective slot, const ddh_c
     if (c.group == nullptr) c.group = seat_of(h).is_model ? model_group(h) : comm.world();
     check_arguments(comm, shape, c);
     const Comm::Turn turn(comm);
-    const ClockSpan span(comm.clock(), DDH_SPAN_COMM);
+    const ClockSpan span(comm.clock(), DDH_SPAN_COMM, SpanTopic(shape.name));
     if (comm.device() != nullptr && comm.device()->has(slot) && is_for_device(services_of(h), c))
       comm.device()->queue(PluginCall::kCollective, slot, c);
     else
@@ -149,7 +149,7 @@ ddh_rc run(void* h, const Shape& shape, DeviceComm::Collective slot, const ddh_c
     comm.clock().count(ddh::str("comm.", shape.name), 1);
     if (c.counts == nullptr)
       comm.clock().count(ddh::str("comm.", shape.name, "_bytes"), c.count * ddh_dtype_bytes(c.dtype));
-    comm.count_sent(sent_in(comm, shape, c));
+    comm.count_sent(sent_in(comm, shape, c), shape.name);
   });
 }
 
@@ -209,7 +209,7 @@ const ddh_comm_api kCommTable = {
     [](void* h, ddh_group* group, ddh_err* err) noexcept {
       return guard(err, [&] {
         const Comm& comm = comm_of(h);
-        const ClockSpan span(comm.clock(), DDH_SPAN_COMM);
+        const ClockSpan span(comm.clock(), DDH_SPAN_COMM, SpanTopic("barrier"));
         comm.call(PluginCall::kBarrier, comm.backend()->barrier, comm.group_or_world(group));
       });
     },

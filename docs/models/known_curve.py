@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the documented losses of a configuration (run.known_curve).
+usage: known_curve.py OUT.json RUN_FOLDER OTHER_SEED_RUN_FOLDER...
+
+The losses are those of the first run. The noise of a step is how far the runs with other seeds are from it, at most, within two
+steps before and after.
+"""
+import json
+import os
+import sys
+
+import metrics_file
+
+REACH = 2  # steps
+
+
+def losses_of(folder):
+    path = os.path.join(folder, "metrics.jsonl")
+    rows = metrics_file.with_numbers([o for o in metrics_file.read(path) if "step_ms" in o], "loss", path)
+    if [o["step"] for o in rows] != list(range(1, len(rows) + 1)):
+        sys.exit(f"{path} does not have each step once, from the first on; set monitor.every=1")
+    return [o["loss"] for o in rows]
+
+
+def flat(value, prefix=""):
+    for name, one in value.items():
+        if isinstance(one, dict):
+            yield from flat(one, prefix + name + ".")
+        else:
+            yield prefix + name, one
+
+
+def options_of(config):
+    sections = ("model", "train", "precision", "optimizer", "schedule", "data")
+    options = {k: v for k, v in flat(config) if k == "run.seed" or k.split(".")[0].split("_")[0] in sections}
+    for key, value in options.items():
+        if isinstance(value, str) and "/" in value:
+            options[key] = value.rsplit("/", 1)[1]  # no path of this machine
+    if isinstance(config["data"]["micro_batch"], int):
+        options["samples of a step"] = (config["data"]["micro_batch"] * config["train"]["grad_accum_steps"] *
+                                        config["run"]["nproc"])
+    return options
+
+
+def main():
+    if len(sys.argv) < 4:
+        sys.exit(__doc__.splitlines()[0] + " " + __doc__.splitlines()[1])
+    out, folder, others = sys.argv[1], sys.argv[2], [losses_of(one) for one in sys.argv[3:]]
+    losses = losses_of(folder)
+    if any(len(one) != len(losses) for one in others):
+        sys.exit("the runs have different numbers of steps")
+    far = [max(abs(one[i] - loss) for one in others) for i, loss in enumerate(losses)]
+    noise = [max(far[max(0, i - REACH):i + REACH + 1]) for i in range(len(far))]
+    with open(os.path.join(folder, "config.json")) as file:
+        config = json.load(file)
+    with open(out, "w") as file:
+        json.dump({"options": options_of(config), "losses": losses, "noise": [float(f"{n:.3g}") for n in noise]}, file,
+                  indent=1)
+        file.write("\n")
+
+
+if __name__ == "__main__":
+    main()
