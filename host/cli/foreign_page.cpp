@@ -48,6 +48,8 @@ std::string plain(const std::string& text) {
 std::string value_text(const Json& value) {
   if (value.is_object() && value.contains("not")) return "not " + value_text(value["not"]);
   if (value.is_object() && value.contains("above")) return "above " + value["above"].dump();
+  if (value.is_object() && value.contains("on"))
+    return "an object with " + marked(value["on"].get<std::string>() + ": true") + " at each level";
   if (value.is_object() && value.contains("holds")) {
     const Json& entry = value["holds"];
     return "an object with " + marked(entry.begin().key() + ": " + entry.begin()->dump());
@@ -61,6 +63,7 @@ std::string value_text(const Json& value) {
 std::string condition_text(const ForeignRule& rule) {
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : " and ") + part; };
+  if (!rule.before.empty()) add("before " + rule.before);
   if (rule.only_given) add("given");
   if (rule.is) add(value_text(*rule.is));
   for (const auto& [key, wanted] : rule.when.items()) add(marked(key) + " is " + value_text(wanted));
