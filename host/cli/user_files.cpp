@@ -76,8 +76,8 @@ const ForeignTable& table_for(const std::filesystem::path& file) {
 Translation translate_for(const ForeignChoice& choice, const UserConfig& user, const std::function<int64_t()>& ranks) {
   const ForeignTable& table = choice.format.empty() ? table_for(choice.file) : *foreign_table(choice.format);
   return translate_file(table, choice.file,
-                        {ranks, [&](const std::string& key) { return users_value(user, key, false); },
-                         choice.version, [&](const std::string& key) { return users_value(user, key, true); }});
+                        {ranks, [&](const std::string& key) { return users_value(user, key, false); }, choice.version,
+                         [&](const std::string& key) { return users_value(user, key, true); }});
 }
 
 UserFiles read_user_files(const CommandLine& line, const std::vector<Override>& overrides, const Registry& registry) {

@@ -54,8 +54,9 @@ std::string sentence_about(const UserConfig& user, const Plugin& plugin, const s
   if (keys.empty()) return "";
   const Wish* const chosen = user.find_in_file(key);
   return ddh::str(kind_name(plugin.desc->kind), " '", plugin.id(), "' replaces '", id_of(choice), "' of ",
-                  (chosen == nullptr ? any_of_file(user) : chosen)->source, ", so the file's options for it are not used (", with_commas(keys),
-                  "); give those of '", plugin.id(), "' on the command line");
+                  (chosen == nullptr ? any_of_file(user) : chosen)->source,
+                  ", so the file's options for it are not used (", with_commas(keys), "); give those of '", plugin.id(),
+                  "' on the command line");
 }
 
 }  // namespace

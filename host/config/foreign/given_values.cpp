@@ -209,6 +209,7 @@ const ForeignTable* table_of_file(const fs::path& file) {
     return nullptr;  // whoever reads it says so
   }
   for (const ForeignTable& table : foreign_tables()) {
+    if (table.keys.empty()) continue;  // it has words alone
     try {
       const Json root = table.is_yaml ? read_yaml(text).root : read_relaxed_json(text).root;
       if (!root.is_object()) continue;

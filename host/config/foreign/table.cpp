@@ -132,6 +132,9 @@ ForeignTable read_foreign_table(const std::string& file, const std::string& text
       table.products.push_back({product.at("all").get<std::string>(), product.at("each").get<std::string>(),
                                 product.at("times").get<std::string>(), product.at("none").get<std::string>()});
     table.flags = root.value("flags", Json::object());
+    table.words = root.value("words", Json::object());
+    table.variables = root.value("variables", Json::object());
+    table.refused_commands = root.value("refused_commands", Json::object());
     table.command = root.value("command", "");
     return table;
   } catch (const Json::exception& error) {

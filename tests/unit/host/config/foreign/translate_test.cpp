@@ -325,8 +325,7 @@ TEST_CASE("our configuration becomes a file of the other program, and means the 
 }
 
 TEST_CASE("a batch value of the command line replaces the file's, and must fit what the file still says", "[foreign]") {
-  const std::string triple =
-      "{train_batch_size: 8, train_micro_batch_size_per_gpu: 2, gradient_accumulation_steps: 2}";
+  const std::string triple = "{train_batch_size: 8, train_micro_batch_size_per_gpu: 2, gradient_accumulation_steps: 2}";
   const auto on_line = [](const std::map<std::string, Json>& values) {
     Setting setting;
     setting.on_command_line = values;
@@ -360,8 +359,9 @@ TEST_CASE("a section is on however its switch is spelt", "[foreign]") {
 
 TEST_CASE("a section within a section is on if every level is", "[foreign]") {
   const auto text = [](const std::string& top, const std::string& routing, const std::string& method) {
-    return with_batch("data_efficiency: {\"enabled\": " + top + ", \"data_sampling\": {\"enabled\": false}, \"data_routing\": {\"enabled\": " +
-                      routing + ", \"random_ltd\": {\"enabled\": " + method + "}}}");
+    return with_batch("data_efficiency: {\"enabled\": " + top +
+                      ", \"data_sampling\": {\"enabled\": false}, \"data_routing\": {\"enabled\": " + routing +
+                      ", \"random_ltd\": {\"enabled\": " + method + "}}}");
   };
   CHECK_THAT(refusal(text("true", "true", "true")), Catch::Contains("data_efficiency"));
   CHECK(translated(text("false", "true", "true")).refused.empty());
@@ -381,7 +381,8 @@ TEST_CASE("a key without its condition is refused in words", "[foreign]") {
   const std::string sentence = refusal(optimizer("{type: 'SGD', params: {\"betas\": [0.9, 0.99]}}"));
   CHECK_THAT(sentence, Catch::Contains("with optimizer.type Adam or AdamW") && Catch::Contains("(it is SGD)"));
   CHECK(sentence.find('[') == std::string::npos);
-  CHECK_THAT(refusal(with_batch("optimizer: {params: {lr: 1}}")), Catch::Contains("optimizer.type given (it is not given)"));
+  CHECK_THAT(refusal(with_batch("optimizer: {params: {lr: 1}}")),
+             Catch::Contains("optimizer.type given (it is not given)"));
 }
 
 TEST_CASE("Accelerate's old key fp16 is a precision", "[foreign]") {
