@@ -7,9 +7,9 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <ctime>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 
 #include "../tests/unit/plugins/optimizers/optimizer_fixture.hpp"
 

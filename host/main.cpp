@@ -42,6 +42,10 @@ int flushed(int exit_code) {
 
 int run_command(const CommandLine& line) {
   Registry registry(&host_interface, executable_folder(), linked_plugins());
+  const bool logs =
+      line.command == Command::kTrain || line.command == Command::kEval || line.command == Command::kGenerate;
+  if (!logs)
+    for (const std::string& sentence : line.unused) print_sentence(sentence);
   switch (line.command) {
     case Command::kList:
       return list_plugins(registry, std::cout, line.list_kind);

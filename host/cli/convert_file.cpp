@@ -92,9 +92,10 @@ std::string yaml_text(const Json& object, const std::string& indent = "") {
 // Ours for another program: its file on `out`, and what it can't say on stderr.
 int convert_back(const CommandLine& line, std::ostream& out) {
   const ForeignTable* const table = foreign_table(line.converting.to);
-  if (table == nullptr) {
+  if (table == nullptr || table->keys.empty()) {
     std::string formats;
-    for (const ForeignTable& known : foreign_tables()) formats += (formats.empty() ? "" : ", ") + known.format;
+    for (const ForeignTable& known : foreign_tables())
+      if (!known.keys.empty()) formats += (formats.empty() ? "" : ", ") + known.format;
     ddh::fail(DDH_INVALID_ARGUMENT, "--to '", plain_text(line.converting.to, kShownValue),
               "' is no format; give one of ", formats);
   }

@@ -48,6 +48,8 @@ std::string plain(const std::string& text) {
 std::string value_text(const Json& value) {
   if (value.is_object() && value.contains("not")) return "not " + value_text(value["not"]);
   if (value.is_object() && value.contains("above")) return "above " + value["above"].dump();
+  if (value.is_object() && value.contains("on"))
+    return "an object with " + marked(value["on"].get<std::string>() + ": true") + " at each level";
   if (value.is_object() && value.contains("holds")) {
     const Json& entry = value["holds"];
     return "an object with " + marked(entry.begin().key() + ": " + entry.begin()->dump());
@@ -61,6 +63,7 @@ std::string value_text(const Json& value) {
 std::string condition_text(const ForeignRule& rule) {
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : " and ") + part; };
+  if (!rule.before.empty()) add("before " + rule.before);
   if (rule.only_given) add("given");
   if (rule.is) add(value_text(*rule.is));
   for (const auto& [key, wanted] : rule.when.items()) add(marked(key) + " is " + value_text(wanted));
@@ -122,6 +125,49 @@ void print_key(const ForeignKey& key, const std::string& version, std::ostream& 
   }
 }
 
+std::string words_text(const Json& words) {
+  std::string text;
+  for (const Json& word : words) text += (text.empty() ? "" : " ") + marked(word.get<std::string>());
+  return text.empty() ? "nothing" : text;
+}
+
+// What the entry of a word says.
+std::string entry_text(const Json& entry) {
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
+  if (entry.contains("file")) add("the file");
+  if (entry.contains("is")) add(marked(entry["is"].get<std::string>()));
+  if (entry.contains("share_of"))
+    add(marked(entry["sets"].get<std::string>()) + ", this part of " + marked(entry["share_of"].get<std::string>()));
+  else if (entry.contains("sets"))
+    add(marked(entry["sets"].get<std::string>()));
+  if (entry.contains("sets_beside_file")) add("beside a file " + marked(entry["sets_beside_file"].get<std::string>()));
+  if (entry.contains("adds")) add(words_text(entry["adds"]));
+  if (entry.contains("collects"))
+    add(ddh::str("item ", entry["collects"]["place"].get<int>() + 1, " of ",
+                 marked(entry["collects"]["into"].get<std::string>())));
+  for (const char* field : {"values", "each"}) {
+    const Json ours = entry.value(field, Json::object());
+    for (const auto& [given, own] : ours.items()) add(marked(given) + " means " + marked(own.get<std::string>()));
+  }
+  const Json by_value = entry.value("by_value", Json::object());
+  for (const auto& [given, words] : by_value.items()) add(marked(given) + " gives " + words_text(words));
+  if (entry.contains("drops")) add("nothing if it is " + value_text(entry["drops"]));
+  const char* const otherwise = text.empty() ? "" : "else ";
+  if (entry.contains("keeps")) add("else as it is");
+  if (entry.contains("no_effect")) add(otherwise + ("no effect: " + plain(entry["no_effect"].get<std::string>())));
+  if (entry.contains("refuse")) add(otherwise + ("refused: it " + plain(entry["refuse"].get<std::string>())));
+  if (entry.contains("unless")) add("not beside " + words_text(entry["unless"]));
+  return text;
+}
+
+void print_words(const std::string& title, const Json& entries, std::ostream& out) {
+  if (entries.empty()) return;
+  out << "\n## " << title << "\n";
+  for (const auto& [word, entry] : entries.items())
+    print_wrapped(out, "- ", "  ", marked(word) + ": " + entry_text(entry) + ".");
+}
+
 }  // namespace
 
 int print_foreign_page(const std::string& format, std::ostream& out) {
@@ -132,35 +178,23 @@ int print_foreign_page(const std::string& format, std::ostream& out) {
     ddh::fail(DDH_INVALID_ARGUMENT, "--keys '", plain_text(format, kShownValue), "' is no format; give one of ",
               formats);
   }
-  out << "# Every key of a file of " << table->program << "\n";
+  const bool has_keys = !table->keys.empty();
+  out << (has_keys ? "# Every key of a file of " : "# Every word of a line of ") << table->program << "\n";
+  const std::string about_keys = " The parentheses after a key hold its type and the default of " + table->program +
+                                 " " + table->newest + ". Of several meanings the first whose condition holds counts.";
   print_wrapped(out, "", "",
                 marked("ddhost convert --keys " + format) + " prints this page from " +
                     marked("plugins/names/files/" + format + ".json") + ". Change the table, not this page; the test " +
-                    marked("docs_foreign_keys") +
-                    " compares them. [foreign-files.md](foreign-files.md) says how a file is given. The parentheses "
-                    "after a key " +
-                    "hold its type and the default of " + table->program + " " + table->newest +
-                    ". Of several meanings the first whose condition holds counts.");
-  out << "\n";
+                    marked("docs_foreign_keys") + " compares them. [foreign-files.md](foreign-files.md) says how " +
+                    (has_keys ? "a file is given." + about_keys : std::string("words are taken.")));
+  if (has_keys) out << "\n";
   for (const ForeignKey& key : table->keys) print_key(key, table->newest, out);
-  out << "\n## Words of the command line\n";
-  for (const auto& [flag, entry] : table->flags.items()) {
-    std::string text = marked(flag) + ": ";
-    if (entry.contains("file")) text += "the file";
-    if (entry.contains("is")) text += marked(entry["is"].get<std::string>());
-    if (entry.contains("sets")) text += marked(entry["sets"].get<std::string>());
-    for (const Json& word : entry.value("adds", Json::array())) text += marked(word.get<std::string>());
-    if (entry.contains("only")) text += "no effect if it is " + entry["only"].get<std::string>() + ", else refused";
-    if (entry.contains("no_effect")) text += "no effect: " + plain(entry["no_effect"].get<std::string>());
-    const Json by_value = entry.value("by_value", Json::object());
-    for (const auto& [given, words] : by_value.items()) {
-      text += marked(given) + " gives";
-      for (const Json& word : words) text += " " + marked(word.get<std::string>());
-      text += "; ";
-    }
-    if (text.ends_with("; ")) text.resize(text.size() - 2);
-    print_wrapped(out, "- ", "  ", text + ".");
-  }
+  print_words("Words of the command line", table->flags, out);
+  print_words("Words with a value: key=value", table->words, out);
+  print_words("Variables of the environment", table->variables, out);
+  if (!table->refused_commands.empty()) out << "\n## Commands\n";
+  for (const auto& [command, sentence] : table->refused_commands.items())
+    print_wrapped(out, "- ", "  ", marked(command) + " " + plain(sentence.get<std::string>()) + ".");
   return 0;
 }
 

@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
+constexpr const char* kEpochs = "train.epochs";  // runs are measured by steps
 constexpr int64_t kProbeSteps = 4, kFewestSteps = 6, kMostSteps = 200;
 constexpr std::array<int, 3> kStopSignals = {SIGINT, SIGTERM, SIGHUP};
 
@@ -112,8 +113,15 @@ ChildEnd run_child(const std::vector<std::string>& words, const fs::path& output
 std::vector<std::string> words_of_options(const CommandLine& line) {
   std::vector<std::string> words;
   if (!line.config_file.empty()) words = {"--config", line.config_file.string()};
+  for (const ForeignChoice& choice : line.foreign) {  // --config knows such a file by its keys
+    if (!words.empty())
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", words.back(), "' and '", choice.file.string(),
+                "' are two files, and a comparison takes one; `ddhost convert` makes one of ours");
+    words = {"--config", choice.file.string()};
+    if (!choice.version.empty()) words.insert(words.end(), {"--compat", choice.format + "-" + choice.version});
+  }
   for (const Override& one : line.overrides)
-    if (one.source != "--model") words.push_back(one.key + "=" + one.text);
+    if (one.source != "--model" && one.key != kEpochs) words.push_back(one.key + "=" + one.text);
   return words;
 }
 
@@ -121,6 +129,7 @@ MeasuredRuns::MeasuredRuns(const CommandLine& line, const std::vector<ComparedCa
     : line_(line), args_(line.compare) {
   for (const ComparedCase& one : cases) cases_.emplace_back().of = one;
   for (const Override& one : line.overrides) {
+    if (one.key == kEpochs) say(ddh::str(kEpochs, "=", one.text, " is not used: --steps says how long each run is"));
     if (one.key == "run.dir" || one.key == "run.name" || one.key == "train.save_final")
       ddh::fail(DDH_INVALID_ARGUMENT, one.key, " can't be given for several runs; leave it out, or give --out");
     if (one.key == "strategy.plugin")

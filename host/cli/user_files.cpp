@@ -13,9 +13,10 @@ namespace {
 constexpr size_t kMostNamed = 12;  // keys in one note
 
 // The user's value of one of our keys; "precision.compute=fp16" asks whether it is that.
-std::optional<Json> users_value(const UserConfig& user, const std::string& key) {
+std::optional<Json> users_value(const UserConfig& user, const std::string& key, bool on_command_line) {
   const size_t equals = key.find('=');
-  const Wish* const wish = user.find(key.substr(0, equals));
+  const std::string name = key.substr(0, equals);
+  const Wish* const wish = on_command_line ? user.find_on_command_line(name) : user.find(name);
   if (wish == nullptr || wish->value.is_null()) return std::nullopt;
   if (equals == std::string::npos) return wish->value;
   return Json(wish->value == Json(key.substr(equals + 1)));
@@ -61,18 +62,22 @@ void put_values(const Translation& translation, UserConfig& user) {
   user.put_foreign(given, presets);
 }
 
+// Error: there is none.
+const ForeignTable& table_for(const std::filesystem::path& file) {
+  if (const ForeignTable* const table = table_of_file(file)) return *table;
+  require_readable(file);
+  ddh::fail(DDH_INVALID_ARGUMENT, "'", file.string(),
+            "' is no configuration file of another program that this program knows; give one with --config if it is ",
+            "a file of ours, which are JSON");
+}
+
 }  // namespace
 
 Translation translate_for(const ForeignChoice& choice, const UserConfig& user, const std::function<int64_t()>& ranks) {
-  const ForeignTable* table = choice.format.empty() ? table_of_file(choice.file) : foreign_table(choice.format);
-  if (table == nullptr) {
-    read_foreign_file(choice.file);
-    ddh::fail(DDH_INVALID_ARGUMENT, "'", choice.file.string(),
-              "' is no configuration file of another program that this program knows; give one with --config if it is ",
-              "a file of ours");
-  }
-  return translate_file(*table, choice.file,
-                        {ranks, [&](const std::string& key) { return users_value(user, key); }, choice.version});
+  const ForeignTable& table = choice.format.empty() ? table_for(choice.file) : *foreign_table(choice.format);
+  return translate_file(table, choice.file,
+                        {ranks, [&](const std::string& key) { return users_value(user, key, false); }, choice.version,
+                         [&](const std::string& key) { return users_value(user, key, true); }});
 }
 
 UserFiles read_user_files(const CommandLine& line, const std::vector<Override>& overrides, const Registry& registry) {
@@ -81,6 +86,11 @@ UserFiles read_user_files(const CommandLine& line, const std::vector<Override>& 
   if (!own.empty() && table_of_file(own) != nullptr) {
     foreign.push_back({own, table_of_file(own)->format, line.compat_version});
     own.clear();
+  }
+  try {
+    if (own.extension() == ".yaml" || own.extension() == ".yml") static_cast<void>(table_for(own));  // none of ours is
+  } catch (const ddh::Error& error) {
+    throw ForeignFileError(error.code(), error.what());
   }
   if (foreign.size() > 1)
     throw ForeignFileError(DDH_INVALID_ARGUMENT,

@@ -49,12 +49,14 @@ std::string replaced_choice(const UserConfig& user, const std::vector<Section>& 
   return is_any || choice.empty() || is_choice_of(choice, file->base, chosen.plugin) ? "" : choice;
 }
 
-std::string sentence_about(const UserConfig& user, const Plugin& plugin, const std::string& choice,
-                           const std::vector<std::string>& keys) {
+std::string sentence_about(const UserConfig& user, const Plugin& plugin, const std::string& key,
+                           const std::string& choice, const std::vector<std::string>& keys) {
   if (keys.empty()) return "";
+  const Wish* const chosen = user.find_in_file(key);
   return ddh::str(kind_name(plugin.desc->kind), " '", plugin.id(), "' replaces '", id_of(choice), "' of ",
-                  any_of_file(user)->source, ", so the file's options for it are not used (", with_commas(keys),
-                  "); give those of '", plugin.id(), "' on the command line");
+                  (chosen == nullptr ? any_of_file(user) : chosen)->source,
+                  ", so the file's options for it are not used (", with_commas(keys), "); give those of '", plugin.id(),
+                  "' on the command line");
 }
 
 }  // namespace
@@ -62,14 +64,14 @@ std::string sentence_about(const UserConfig& user, const Plugin& plugin, const s
 std::string replace_options(UserConfig& user, const std::vector<Section>& sections, const ChosenPlugin& chosen) {
   const std::string choice = replaced_choice(user, sections, chosen);
   if (choice.empty()) return "";
-  return sentence_about(user, chosen.plugin, choice,
+  return sentence_about(user, chosen.plugin, chosen.key, choice,
                         replace_plugin_options(user, find_section_of_host(sections, chosen.section)));
 }
 
 std::string replace_host_comm_options(UserConfig& user, const std::vector<Section>& sections, const Plugin& comm) {
   const std::string choice = replaced_choice(user, sections, {comm, "comm", "comm.plugin"});
   if (choice.empty()) return "";
-  return sentence_about(user, comm, choice, replace_plugin_options(user, {kHostCommSection, {}, ""}));
+  return sentence_about(user, comm, "comm.plugin", choice, replace_plugin_options(user, {kHostCommSection, {}, ""}));
 }
 
 std::string replace_monitor_options(UserConfig& user, const std::vector<Section>& sections,

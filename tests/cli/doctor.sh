@@ -63,8 +63,6 @@ PATH=$PWD/bin:$PATH SLURM_JOB_ID=12 bash job.sh >json || fail "the script"
 grep -q '"steps": 7' json || { cat json; fail "the run has not its options"; }
 grep -q "it's" json || { cat json; fail "a quote in a name"; }
 printf '#!/bin/bash\nexit 143\n' >bin/srun
-printf '#!/bin/bash\nexit 0\n' >bin/sleep
-chmod +x bin/sleep
 rc=0
 PATH=$PWD/bin:$PATH SLURM_JOB_ID=12 bash job.sh || rc=$?
 [[ $rc == 143 && $(cat requeued) == "requeue 12" ]] || fail "exit code $rc, requeued: $(cat requeued)"

@@ -218,6 +218,24 @@ TEST_CASE("convert writes a configuration of ours that trains the same", "[cli]"
   CHECK(refused.code == 2);
   CHECK(Json::parse(refused.out)["refused"].size() == 2);
   CHECK(run({"convert", own}).code == 2);  // a file of ours
+  const auto fails = [&](const std::string& name, const std::string& content, const std::string& wanted) {
+    const std::string broken = write(folder, name, content);
+    const Ended ended = run({"convert", broken});
+    CHECK(ended.code == 2);
+    CHECK_THAT(ended.err, Catch::Contains("'" + broken + "', line 2: ") && Catch::Contains(wanted));
+  };
+  fails("broken.json", "{\"train_batch_size\": 4,\n \"x\": [1, }", "where a value should be");
+  fails("broken.yaml", "distributed_type: FSDP\n a: : b\n", "YAML");
+  check_refused({"--config", folder.file("broken.yaml")}, {"line 2", "YAML"});
+}
+
+TEST_CASE("what the command line replaces is named with its own place in the file", "[cli]") {
+  const TempFolder folder;
+  const std::string file = write(folder, "ds.json", kWhole);
+  std::vector<std::string> words = training({"--deepspeed_config", file, "--schedule", "linear"}, folder.file("run"));
+  words.emplace_back("--dry-run");
+  const Ended ended = run(words);
+  CHECK_THAT(ended.err, Catch::Contains("replaces 'warmup' of '" + file + "', line 5 (scheduler.type)"));
 }
 
 TEST_CASE("words of other launchers and trainers are taken, with one dash or two, hyphens or underscores", "[cli]") {

@@ -33,13 +33,13 @@ void check_width(const std::string& text, size_t columns) {
 TEST_CASE("unknown flags, commands and values get the nearest one, or ours for a word of another program", "[hints]") {
   CHECK_THAT(mistake({"--stratgy", "zero1"}),
              Contains("no flag '--stratgy'") && Contains("did you mean '--strategy'?"));
-  CHECK_THAT(mistake({"--epochs", "3"}), Contains("here it is train.epochs=3"));
+  CHECK_THAT(mistake({"--accumulate_grad_batches", "3"}), Contains("here it is train.grad_accum_steps=3"));
   CHECK_THAT(mistake({"--train.steps", "5"}), Contains("no dashes: train.steps=5"));
   CHECK_THAT(mistake({"eval", "--bogus"}), Contains("`ddhost help eval`"));
   CHECK_THAT(mistake({"lst", "--markdown"}), Contains("no command 'lst'") && Contains("did you mean 'list'?"));
   CHECK_THAT(mistake({"evaluate", "--weights", "x"}), Contains("no command 'evaluate'") && Contains("eval"));
   CHECK_THAT(mistake({"precision.compute=bf15"}), Contains("did you mean bf16?"));
-  CHECK_THAT(mistake({"--dry-run", "--strategy", "deepspeed_stage_2"}), Contains("strategy.plugin=zero2"));
+  CHECK_THAT(mistake({"--dry-run", "--strategy", "zero_stage_2"}), Contains("strategy.plugin=zero2"));
   CHECK_THAT(mistake({"--dry-run", "--strategy", "zero2x"}), Contains("did you mean 'zero2'?"));
   CHECK_THAT(mistake({"--dry-run", "--optimizer", "FusedAdam"}), Contains("optimizer.plugin=adamw"));
   CHECK_THAT(mistake({"list", "modells"}), Contains("did you mean 'models'?"));

@@ -174,5 +174,5 @@ TEST_CASE("the commands at the end of a run work as they are printed", "[progres
     CHECK(std::system((line + " >/dev/null 2>&1").c_str()) == 0);
     ++commands;
   }
-  CHECK(commands == 2);  // eval, export
+  CHECK(commands == 3);  // eval, export, runs show
 }

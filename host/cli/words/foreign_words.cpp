@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "cli/words/foreign_flags.hpp"
 #include "config/foreign/table.hpp"
 #include "ddh/sdk/plugin.hpp"
 
@@ -19,23 +20,26 @@ namespace {
 
 constexpr const char* kCompat = "--compat";
 
-class Words {
+class ForeignWords {
  public:
-  Words(std::vector<std::string>& words, CommandLine& line) : words_(words), line_(line) {}
+  ForeignWords(std::vector<std::string>& words, CommandLine& line) : words_(words), line_(line) {}
 
   void take() {
+    refuse_command();
     take_files();  // first, because the meaning of other words depends on them
+    flags_ = ForeignFlags(!line_.foreign.empty());
     std::vector<std::string> ours;
     for (at_ = 0; at_ < words_.size(); ++at_) {
       if (at_ == 0 && is_command(words_[0])) {
         ours.emplace_back("train");
-      } else if (!take_compat() && !take_flag(ours)) {
+      } else if (!take_compat() && !take_flag(ours) && !take_dotted(ours)) {
         refuse_script();
-        const bool is_value =
-            at_ > 0 && words_[at_ - 1].starts_with("--") && words_[at_ - 1].find('=') == std::string::npos;
-        ours.push_back(is_value ? words_[at_] : with_two_dashes(words_[at_]));
+        ours.push_back(may_be_value() ? words_[at_] : with_two_dashes(words_[at_]));
       }
     }
+    flags_.finish(ours);
+    line_.unused = flags_.unused();
+    take_variables(ours);
     words_ = std::move(ours);
     for (ForeignChoice& choice : line_.foreign)
       if (compat_format_.empty() || compat_format_ == choice.format) choice.version = line_.compat_version;
@@ -60,12 +64,17 @@ class Words {
     }
   }
 
+  // Whether the word follows a flag, which may have no value.
+  [[nodiscard]] bool may_be_value() const {
+    return at_ > 0 && words_[at_ - 1].starts_with("--") && words_[at_ - 1].find('=') == std::string::npos;
+  }
   [[nodiscard]] std::string name() const { return words_[at_].substr(0, words_[at_].find('=')); }
   // "--flag=value", or the next word.
   std::string value() {
     const std::string& word = words_[at_];
     if (const size_t equals = word.find('='); equals != std::string::npos) return word.substr(equals + 1);
-    if (at_ + 1 >= words_.size()) ddh::fail(DDH_INVALID_ARGUMENT, word, " has no value; give one");
+    if (at_ + 1 >= words_.size() || words_[at_ + 1].starts_with("--"))
+      ddh::fail(DDH_INVALID_ARGUMENT, word, " has no value; give one");
     return words_[++at_];
   }
 
@@ -78,9 +87,11 @@ class Words {
     compat_format_ = text.substr(0, dash);
     const bool is_version = !version.empty() && version.find_first_not_of("0123456789.") == std::string::npos &&
                             version.front() != '.' && version.back() != '.';
-    if (foreign_table(compat_format_) == nullptr || !is_version) {
+    const ForeignTable* const table = foreign_table(compat_format_);
+    if (table == nullptr || table->keys.empty() || !is_version) {
       std::string formats;
-      for (const ForeignTable& table : foreign_tables()) formats += (formats.empty() ? "" : ", ") + table.format;
+      for (const ForeignTable& known : foreign_tables())
+        if (!known.keys.empty()) formats += (formats.empty() ? "" : ", ") + known.format;
       ddh::fail(DDH_INVALID_ARGUMENT, kCompat, " '", plain_text(text, kShownValue),
                 "' is not a program and its version; give NAME-X.Y, where NAME is one of ", formats);
     }
@@ -116,46 +127,82 @@ class Words {
     const auto [table, flag] = entry_of(name());
     if (flag == nullptr) return false;
     const std::string word = name();
-    if (flag->value("switch", false)) {
-      if (!is_on()) return true;
-    } else if (!flag->contains("no_effect")) {
-      give(word, *flag, value(), ours);
-      return true;
-    } else {
-      static_cast<void>(value());
+    if (flag->contains("each")) {
+      take_each(*flag, ours);
+    } else if (!flag->value("switch", false)) {
+      flags_.give(word, *flag, value(), ours);
+    } else if (is_on()) {
+      flags_.turn_on(word, *flag, ours);
     }
-    for (const Json& more : flag->value("adds", Json::array())) ours.push_back(more.get<std::string>());
-    if (flag->contains("no_effect"))
-      line_.unused.push_back(word + " has no effect here: " + (*flag)["no_effect"].get<std::string>());
     return true;
   }
 
-  // A flag with a value becomes words of ours.
-  void give(const std::string& word, const Json& flag, const std::string& given, std::vector<std::string>& ours) const {
-    if (flag.contains("only")) {
-      if (flag["only"] != given)
-        ddh::fail(DDH_INVALID_ARGUMENT, word, " ", flag["refuse"].get<std::string>(), "; leave it out");
-      return;
-    }
-    if (flag.contains("by_value")) {
-      if (!flag["by_value"].contains(given)) {
-        std::string list;
-        for (const auto& [text, unused] : flag["by_value"].items()) list += (list.empty() ? "" : ", ") + text;
-        ddh::fail(DDH_INVALID_ARGUMENT, word, " '", plain_text(given, kShownValue),
-                  "' has no counterpart here; give one of ", list);
+  // A list goes on up to the next flag or key=value.
+  void take_each(const Json& flag, std::vector<std::string>& ours) {
+    const bool has_value = words_[at_].find('=') != std::string::npos;
+    ours.push_back(name());
+    std::vector<std::string> values;
+    if (has_value) values.push_back(value());
+    while (!has_value && at_ + 1 < words_.size() && words_[at_ + 1][0] != '-' &&
+           words_[at_ + 1].find('=') == std::string::npos)
+      values.push_back(words_[++at_]);
+    for (const std::string& mapped : ForeignFlags::each(flag, values)) ours.push_back(mapped);
+  }
+
+  // key=value of a program that composes its configuration from such words, also with + or ++ in front.
+  bool take_dotted(std::vector<std::string>& ours) {
+    const std::string& word = words_[at_];
+    const size_t equals = word.find('=');
+    if (word[0] == '~' && !may_be_value())
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", plain_text(word, kShownValue),
+                "' removes a key, and every key has a value here; give it the value that you want: `ddhost --dry-run` ",
+                "prints all keys");
+    if (equals == std::string::npos || word[0] == '-') return false;
+    const size_t begin = may_be_value() ? 0 : word.starts_with("++") ? 2 : word[0] == '+' ? 1 : 0;
+    const std::string key = word.substr(begin, equals - begin);
+    for (const ForeignTable& table : foreign_tables())
+      if (const auto at = table.words.find(key); at != table.words.end()) {
+        flags_.give(key, *at, word.substr(equals + 1), ours);
+        return true;
       }
-      for (const Json& more : flag["by_value"][given]) ours.push_back(more.get<std::string>());
-      return;
-    }
-    const Json values = flag.value("values", Json::object());
-    const std::string ours_for_it = values.value(given, given);
-    if (flag.contains("is")) {
-      ours.push_back(flag["is"].get<std::string>());
-      ours.push_back(ours_for_it);
-      return;
-    }
-    const char* const key = !line_.foreign.empty() && flag.contains("sets_beside_file") ? "sets_beside_file" : "sets";
-    ours.push_back(flag.at(key).get<std::string>() + "=" + ours_for_it);
+    if (begin > 0) ours.push_back(word.substr(begin));
+    return begin > 0;
+  }
+
+  // Variables of the environment that scripts read. Words of the line win.
+  void take_variables(std::vector<std::string>& ours) {
+    for (const ForeignTable& table : foreign_tables())
+      for (const auto& [variable, entry] : table.variables.items()) {
+        const char* const value = std::getenv(variable.c_str());
+        if (value == nullptr || *value == '\0' || !reads_variables()) continue;
+        const Json& unless = entry["unless"];
+        const auto says = [&](const std::string& word) {
+          return std::any_of(unless.begin(), unless.end(), [&](const Json& own) {
+            const auto text = own.get<std::string>();
+            return word == text || word.starts_with(text + "=");
+          });
+        };
+        if (std::any_of(ours.begin(), ours.end(), says)) continue;
+        const auto key = entry["sets"].get<std::string>();
+        const std::string word = key + "=" + entry.value("values", Json::object()).value(std::string(value), value);
+        ours.push_back(word);
+        line_.words.push_back(word);  // other hosts may not have the variable
+        line_.unused.push_back(variable + "=" + plain_text(value, kShownValue) + " of the environment gives " + word +
+                               "; unset it if that is not meant");
+      }
+  }
+  [[nodiscard]] bool reads_variables() const {
+    constexpr std::string_view kReading[] = {"train", "plan", "compare", "tune"};
+    const bool is_word = !command_.empty() && command_[0] != '-' && command_.find('=') == std::string::npos;
+    return !is_word || is_command(command_) ||
+           std::find(std::begin(kReading), std::end(kReading), command_) != std::end(kReading);
+  }
+
+  void refuse_command() const {
+    if (words_.empty()) return;
+    for (const ForeignTable& table : foreign_tables())
+      if (const auto at = table.refused_commands.find(words_[0]); at != table.refused_commands.end())
+        ddh::fail(DDH_INVALID_ARGUMENT, "'", words_[0], "' ", at->get<std::string>());
   }
 
   // A switch may have a truth value, after "=" or as the next word.
@@ -186,7 +233,7 @@ class Words {
     if (word == "-m" || word == "--module")
       ddh::fail(DDH_INVALID_ARGUMENT, word,
                 " names a module of a script, and this program trains its own models; leave ",
-                "it out and choose a model with --model");
+                "it out and choose a model with --model (to run several configurations: `ddhost compare`)");
   }
 
   void take_file(const ForeignTable& table, bool is_needed) {
@@ -201,10 +248,11 @@ class Words {
   CommandLine& line_;
   size_t at_ = 0;
   std::string compat_format_, command_;
+  ForeignFlags flags_{false};
 };
 
 }  // namespace
 
-void take_foreign_words(std::vector<std::string>& words, CommandLine& line) { Words(words, line).take(); }
+void take_foreign_words(std::vector<std::string>& words, CommandLine& line) { ForeignWords(words, line).take(); }
 
 }  // namespace ddhost

@@ -173,15 +173,26 @@ std::string read_foreign_file(const fs::path& file) {
   return text;
 }
 
-GivenValues given_values(const ForeignTable& table, const fs::path& file, const ForeignContext& context) {
+namespace {
+
+ForeignText read_text_of(const fs::path& file, bool is_yaml) {
   const std::string text = read_foreign_file(file);
-  ForeignText read;
   try {
-    read = table.is_yaml ? read_yaml(text) : read_relaxed_json(text);
+    return is_yaml ? read_yaml(text) : read_relaxed_json(text);
   } catch (const ForeignTextError& error) {
     ddh::fail(DDH_INVALID_ARGUMENT, "'", file.string(), "'", at_line(error.line), ": ", error.what(),
               "; correct it there");
   }
+}
+
+bool is_yaml_by_name(const fs::path& file) { return file.extension() == ".yaml" || file.extension() == ".yml"; }
+
+}  // namespace
+
+void require_readable(const fs::path& file) { static_cast<void>(read_text_of(file, is_yaml_by_name(file))); }
+
+GivenValues given_values(const ForeignTable& table, const fs::path& file, const ForeignContext& context) {
+  const ForeignText read = read_text_of(file, table.is_yaml);
   if (!read.root.is_object())
     ddh::fail(DDH_INVALID_ARGUMENT, "'", file.string(), "' holds ", shown(read.root), ", but ", table.is,
               " is an object; give the right file");
@@ -198,6 +209,7 @@ const ForeignTable* table_of_file(const fs::path& file) {
     return nullptr;  // whoever reads it says so
   }
   for (const ForeignTable& table : foreign_tables()) {
+    if (table.keys.empty()) continue;  // it has words alone
     try {
       const Json root = table.is_yaml ? read_yaml(text).root : read_relaxed_json(text).root;
       if (!root.is_object()) continue;

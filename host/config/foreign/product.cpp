@@ -17,8 +17,7 @@ int64_t quotient(int64_t a, int64_t b) { return b <= 0 ? 0 : a / b; }
 
 void Product::complete() {
   if (is_bad()) return;
-  for (const std::string* name : {&keys_.each, &keys_.times})
-    if (find(*name) == nullptr) take_from_user(*name);
+  take_from_user();
   if (is_number(keys_.all))  // "auto" of a factor follows from a product that is given
     for (const std::string* name : {&keys_.each, &keys_.times})
       if (const GivenValue* factor = find(*name); factor != nullptr && factor->is_guess) given_.erase(*name);
@@ -45,7 +44,11 @@ std::optional<Translation::Refusal> Product::mistake(bool may_be_missing) const 
     return Translation::Refusal{{keys_.each, Json(), ForeignOrigin::Kind::preset, given_.file, 0, table_.program},
                                 keys_.refuse_none};
   const ForeignOrigin& from = (find(keys_.all) != nullptr ? find(keys_.all) : find(keys_.each))->from;
-  const auto shown = [&](const std::string& name) { return ddh::str(name, " (", number(name), ")"); };
+  const auto shown = [&](const std::string& name) {
+    const ForeignOrigin& origin = find(name)->from;
+    const bool is_users = origin.kind == ForeignOrigin::Kind::automatic && origin.line == 0;
+    return ddh::str(name, " (", number(name), is_users ? ", which you gave)" : ")");
+  };
   if (number(keys_.each) <= 0 || number(keys_.times) <= 0)
     return Translation::Refusal{
         from, ddh::str("does not divide: with ", counted(static_cast<uint64_t>(ranks()), "rank"), " it leaves ",
@@ -76,11 +79,20 @@ int64_t Product::number(const std::string& name) const {
 
 int64_t Product::ranks() const { return std::max<int64_t>(1, context_.ranks()); }
 
-// A value of the user's for what the file leaves out.
-void Product::take_from_user(const std::string& name) {
-  const ForeignKey* const key = table_.find(name);
-  if (key == nullptr || !key->automatic.is_object()) return;
-  const std::optional<Json> own = context_.given(key->automatic.value("from", ""));
+// The user's values: of any file for what this file leaves out, and of the command line in place of this file's.
+void Product::take_from_user() {
+  for (const std::string* name : {&keys_.each, &keys_.times}) {
+    const ForeignKey* const key = table_.find(*name);
+    if (key == nullptr || !key->automatic.is_object()) continue;
+    const std::string own = key->automatic.value("from", "");
+    if (find(*name) == nullptr)
+      take_from_user(*name, context_.given(own));
+    else if (context_.on_command_line && !find(*name)->is_guess)
+      take_from_user(*name, context_.on_command_line(own));
+  }
+}
+
+void Product::take_from_user(const std::string& name, const std::optional<Json>& own) {
   if (own && own->is_number_integer() && *own > Json(0) && *own <= Json(kLargestFactor))
     given_.set(name, {*own,
                       {name, *own, ForeignOrigin::Kind::automatic, given_.file, 0, table_.program},

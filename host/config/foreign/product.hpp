@@ -30,7 +30,8 @@ class Product {
   [[nodiscard]] bool is_number(const std::string& name) const;
   [[nodiscard]] int64_t number(const std::string& name) const;
   [[nodiscard]] int64_t ranks() const;
-  void take_from_user(const std::string& name);
+  void take_from_user(const std::string& name, const std::optional<Json>& own);
+  void take_from_user();
   void derive(const std::string& name, int64_t value);
   void divide();
 

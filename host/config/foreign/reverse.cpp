@@ -74,7 +74,7 @@ class Reverser {
   // any rule does.
   bool means_ours(const ForeignKey& key, const Json& value, bool is_strict) {
     for (const ForeignRule& rule : key.rules) {
-      if (!is_for_value(rule, value) || (is_strict && !hold(rule.when))) continue;
+      if (!is_for_value(rule, value) || !is_for_version(rule, version_) || (is_strict && !hold(rule.when))) continue;
       std::map<std::string, Json> gives;
       if (!rule.to.empty()) gives[rule.to] = our_value(rule, value);
       for (const auto& [own, fixed] : rule.gives.items()) gives[own] = fixed;

@@ -2,7 +2,9 @@
 #include "config/foreign/rules.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <string_view>
 
 namespace ddhost {
 namespace {
@@ -18,11 +20,39 @@ bool is_wanted(const Json& value, const Json& wanted) {
   return std::any_of(wanted.begin(), wanted.end(), [&](const Json& one) { return is_wanted(value, one); });
 }
 
+// Whether a value is on, as these programs read it: 1 and "true" are, and texts that say no are not.
+bool is_on(const Json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number()) return value.get<double>() != 0;
+  if (!value.is_string()) return !value.is_null() && !value.empty();
+  std::string word;
+  for (const char c : value.get_ref<const std::string&>())
+    word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  constexpr std::string_view kOff[] = {"", "false", "0", "no", "off", "none", "null", "auto"};
+  return std::find(std::begin(kOff), std::end(kOff), word) == std::end(kOff);
+}
+
+bool is_same(const Json& value, const Json& wanted) {
+  return wanted.is_boolean() ? is_on(value) == wanted.get<bool>() : value == wanted;
+}
+
 // Whether `value` or something below it holds the entry, such as {"enabled": true}.
 bool holds(const Json& value, const std::string& key, const Json& wanted) {
-  if (value.is_object() && value.contains(key) && value[key] == wanted) return true;
+  if (value.is_object() && value.contains(key) && is_same(value[key], wanted)) return true;
   return value.is_structured() &&
          std::any_of(value.begin(), value.end(), [&](const Json& below) { return holds(below, key, wanted); });
+}
+
+// Whether the switch of an object is on, and one of those directly below it, if there are any.
+bool is_switched_on(const Json& value, const std::string& key) {
+  if (!value.is_object() || !value.contains(key) || !is_on(value[key])) return false;
+  bool has_switch = false, is_any_on = false;
+  for (const Json& below : value) {
+    if (!below.is_object() || !below.contains(key)) continue;
+    has_switch = true;
+    is_any_on = is_any_on || is_switched_on(below, key);
+  }
+  return !has_switch || is_any_on;
 }
 
 Json times(const Json& value, double factor) {
@@ -42,9 +72,29 @@ bool conditions_hold(const Json& when, const ForeignValues& values) {
 
 bool is_for_value(const ForeignRule& rule, const Json& value) {
   if (!rule.is) return true;
+  if (rule.is->is_object() && rule.is->contains("on"))
+    return is_switched_on(value, (*rule.is)["on"].get<std::string>());
   if (!rule.is->is_object() || !rule.is->contains("holds")) return is_wanted(value, *rule.is);
   const Json& entry = (*rule.is)["holds"];
   return holds(value, entry.begin().key(), *entry.begin());
+}
+
+bool is_for_version(const ForeignRule& rule, const std::string& version) {
+  return rule.before.empty() || is_before(version, rule.before);
+}
+
+std::string condition_in_words(const Json& wanted) {
+  if (wanted.is_null()) return "not given";
+  if (wanted.is_object() && wanted.contains("above")) return "above " + wanted["above"].dump();
+  if (wanted.is_object() && wanted.contains("not")) {
+    const Json& without = wanted["not"];
+    const bool is_given_alone = without.is_null() || without == Json::array({nullptr});
+    return is_given_alone ? "given" : "other than " + condition_in_words(without);
+  }
+  if (!wanted.is_array()) return wanted.is_string() ? wanted.get<std::string>() : wanted.dump();
+  std::string text;
+  for (const Json& one : wanted) text += (text.empty() ? "" : " or ") + condition_in_words(one);
+  return text;
 }
 
 Json our_value(const ForeignRule& rule, const Json& value) {

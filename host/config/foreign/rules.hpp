@@ -20,6 +20,12 @@ bool conditions_hold(const Json& when, const ForeignValues& values);
 // Whether a rule is for this value of the key itself.
 bool is_for_value(const ForeignRule& rule, const Json& value);
 
+// Whether a rule is for this version of the program.
+bool is_for_version(const ForeignRule& rule, const std::string& version);
+
+// A condition in words: "AdamW or Lion", "not given", "any but SGD".
+std::string condition_in_words(const Json& wanted);
+
 // Our value for theirs.
 Json our_value(const ForeignRule& rule, const Json& value);
 

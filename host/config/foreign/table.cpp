@@ -27,7 +27,7 @@ constexpr const char* kActions[] = {"to", "gives", "append", "part_of", "no_effe
 ForeignRule rule_of(const std::string& file, const std::string& key, const Json& from) {
   for (const auto& item : from.items()) {
     const std::string& field = item.key();
-    constexpr std::string_view kKnown[] = {"when", "is", "given", "factor", "values"};
+    constexpr std::string_view kKnown[] = {"when", "is", "given", "before", "factor", "values"};
     const auto is_it = [&](std::string_view name) { return name == field; };
     if (std::none_of(std::begin(kKnown), std::end(kKnown), is_it) &&
         std::none_of(std::begin(kActions), std::end(kActions), is_it))
@@ -39,6 +39,7 @@ ForeignRule rule_of(const std::string& file, const std::string& key, const Json&
   rule.when = from.value("when", Json::object());
   if (from.contains("is")) rule.is = from["is"];
   rule.only_given = from.value("given", false);
+  rule.before = from.value("before", "");
   rule.to = from.value("to", "");
   rule.factor = from.value("factor", 1.0);
   rule.values = from.value("values", Json());
@@ -131,6 +132,9 @@ ForeignTable read_foreign_table(const std::string& file, const std::string& text
       table.products.push_back({product.at("all").get<std::string>(), product.at("each").get<std::string>(),
                                 product.at("times").get<std::string>(), product.at("none").get<std::string>()});
     table.flags = root.value("flags", Json::object());
+    table.words = root.value("words", Json::object());
+    table.variables = root.value("variables", Json::object());
+    table.refused_commands = root.value("refused_commands", Json::object());
     table.command = root.value("command", "");
     return table;
   } catch (const Json::exception& error) {

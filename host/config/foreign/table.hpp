@@ -19,6 +19,7 @@ struct ForeignRule {
   Json when = Json::object();  // other keys, and their values
   std::optional<Json> is;      // the value of the key itself; nullopt: any
   bool only_given = false;     // not of a default
+  std::string before;          // versions before this one alone
   // One of these, or `to` and `gives` together.
   std::string to;      // our key
   double factor = 1;   // our value = factor x theirs
@@ -69,6 +70,9 @@ struct ForeignTable {
   std::vector<ForeignKey> keys;
   std::vector<ForeignProduct> products;
   Json flags;                // of the command line
+  Json words;                // key=value of the command line
+  Json variables;            // of the environment
+  Json refused_commands;     // with a sentence
   std::string command;       // of the command line; empty: none
   std::string default_file;  // of the command; empty: none
 

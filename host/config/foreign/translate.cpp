@@ -84,7 +84,7 @@ class Translator {
       return;
     }
     for (const ForeignRule& rule : key.rules) {
-      if (rule.only_given && !is_mentioned) continue;
+      if ((rule.only_given && !is_mentioned) || !is_for_version(rule, out_.version)) continue;
       if (!is_for_value(rule, value) || !hold(rule.when)) continue;
       apply(key, rule, value, from);
       return;
@@ -95,7 +95,8 @@ class Translator {
   [[nodiscard]] std::string without_condition(const ForeignKey& key) const {
     std::string text;
     for (const auto& [name, wanted] : key.only.items())
-      text += (text.empty() ? "" : " and ") + name + " = " + shown(wanted) + " (it is " + shown(value_of(name)) + ")";
+      text += (text.empty() ? "" : " and ") + name + " " + condition_in_words(wanted) + " (it is " +
+              condition_in_words(value_of(name)) + ")";
     return "is read by " + table_.program + " with " + text + " alone; leave it out";
   }
 

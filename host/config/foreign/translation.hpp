@@ -76,10 +76,15 @@ struct ForeignContext {
   std::function<int64_t()> ranks;                                    // of the run
   std::function<std::optional<Json>(const std::string& key)> given;  // the user's value of a key of ours
   std::string version;                                               // of the other program; empty: the newest
+  // The user's value on the command line, which wins over the file. It may be empty.
+  std::function<std::optional<Json>(const std::string& key)> on_command_line;
 };
 
 // The table of the program that such a file is for; nullptr: none.
 const ForeignTable* table_of_file(const std::filesystem::path& file);
+
+// Error: the file, which no table knows, can't be read in the form that its name says.
+void require_readable(const std::filesystem::path& file);
 
 // The table of a format reads the file. Error: one sentence, if the file can't be read at all. What the table refuses is in
 // the result.

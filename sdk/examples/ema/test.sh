@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# test.sh PREFIX PLUGIN MODEL (one with the option nan_at_step): the average equals a fold of the weights after each step, bit for bit, under each
-# strategy and on 1, 2 and 4 ranks; it is sharded as the strategy shards; it is in evaluations, checkpoints, exports and
-# final weights, while training has the bits of a run without it; and a resumed run goes on with the same bits.
+# test.sh PREFIX PLUGIN MODEL (one with the option nan_at_step): the average equals a fold of the weights after each
+# step, bit for bit, under each strategy and on 1, 2 and 4 ranks; it is sharded as the strategy shards; it is in
+# evaluations, checkpoints, exports and final weights, while training has the bits of a run without it; and a resumed
+# run goes on with the same bits.
 set -euo pipefail
 ddhost=$1/bin/ddhost plugin=$2 model=$3
 work=$(mktemp -d)

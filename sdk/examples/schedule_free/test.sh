@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# test.sh PREFIX PLUGIN MODEL (one with the option nan_at_step): the same bits under each strategy and on 1, 2 and 4 ranks; evaluations,
-# checkpoints, exports and final weights have the average; a resumed run goes on with the same bits, on other ranks too.
-# The update itself is compared with the published algorithm in tests/unit/plugins/optimizers/schedule_free_test.cpp.
+# test.sh PREFIX PLUGIN MODEL (one with the option nan_at_step): the same bits under each strategy and on 1, 2 and 4
+# ranks; evaluations, checkpoints, exports and final weights have the average; a resumed run goes on with the same bits,
+# on other ranks too. The update itself is compared with the published algorithm in
+# tests/unit/plugins/optimizers/schedule_free_test.cpp.
 set -euo pipefail
 ddhost=$1/bin/ddhost plugin=$2 model=$3
 work=$(mktemp -d)

@@ -75,7 +75,7 @@ TEST_CASE("every bad library is refused with its file and the reason", "[loader]
       {"other_major_note", "version 2 of the ddhost ABI"},
       {"first_draft", "was built for the first draft of the ABI (version 1.0)"},
       {"other_headers", "was built with other headers of the ABI than this host (their checksum is 0000000000000007"},
-      {"tail_set", "ddh_desc is of a newer version: byte 88 is set"},
+      {"tail_set", "ddh_desc is of a newer version: byte 136 is set"},
       {"unknown_kind", "'unknown_kind', which is of kind 200, unknown to this host"},
       {"unknown_cap", "strategy 'unknown_cap' with capability bits 0x0000010000000000"},
       {"unknown_use", "strategy 'unknown_use', which uses the features 0x0000000200000000"},
@@ -157,6 +157,16 @@ TEST_CASE("a model is refused if it uses a feature that the strategy does not su
                                             "strategy 'good' does not support"));
   CHECK_THAT(meets("understands_updates"), Catch::Contains("model 'uses_updates' uses several optimizers, which"));
   CHECK(sentence_of([&] { check_features(plugin_of("good"), plugin_of("good")); }).empty());
+}
+
+TEST_CASE("a feature of others must be understood by the strategy and the transport", "[loader]") {
+  const auto plugin_of = [](const std::string& name) {
+    const Library library = Library::load(fake_plugin(name), any_interface);
+    return Plugin{&library.module(), library.module().desc[0], library.file()};
+  };
+  const std::string sentence = sentence_of([&] { check_feature_ids(plugin_of("uses_mesh"), plugin_of("good")); });
+  CHECK_THAT(sentence, Catch::Contains("model 'uses_mesh' uses 'org.example.mesh/1', which strategy 'good' does not"));
+  CHECK(sentence_of([&] { check_feature_ids(plugin_of("good"), plugin_of("good")); }).empty());
 }
 
 TEST_CASE("a create that fails or throws becomes a sentence with the plugin's name", "[loader]") {
@@ -309,8 +319,8 @@ TEST_CASE("inspect shows a plugin's options, needs and versions", "[loader]") {
   const Report good = inspect("good");
   CHECK(good.code == 0);
   for (const char* word :
-       {"strategy 'good' 1.0.0", "built with 0.2", "several ranks in one process", "strategy.bucket_bytes", "1024",
-        "at least 0 bytes", "size of a bucket", "reduce_bucket_size"})
+       {"strategy 'good' 1.0.0", "built with 0.3", "vendor       org.example", "several ranks in one process",
+        "strategy.bucket_bytes", "1024", "at least 0 bytes", "size of a bucket", "reduce_bucket_size"})
     CHECK_THAT(good.text, Catch::Contains(word));
 }
 

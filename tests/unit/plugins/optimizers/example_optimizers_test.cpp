@@ -18,8 +18,8 @@ extern "C" ddh_rc ddh_entry_soap(const ddh_host*, const ddh_module**, ddh_err*) 
 namespace {
 
 Numbers adamw8bit_options(double beta1, double beta2) {
-  return {{"lr", {0.01}},        {"betas", {beta1, beta2}}, {"eps", {1e-8}}, {"weight_decay", {0.1}},
-          {"decay_groups", {0}}, {"min_numel", {128}}};
+  return {{"lr", {0.01}},          {"betas", {beta1, beta2}}, {"eps", {1e-8}},
+          {"weight_decay", {0.1}}, {"decay_groups", {0}},     {"min_numel", {128}}};
 }
 
 // One parameter of adamw8bit, which is quantized.
@@ -181,8 +181,13 @@ TEST_CASE("soap makes the updates of its paper", "[examples]") {
   constexpr size_t kN = 8;
   constexpr double kLr = 0.01, kBeta1 = 0.9, kBeta2 = 0.8;
   const OptimizerFixture soap(&ddh_entry_soap,
-                              {{"lr", {kLr}}, {"betas", {kBeta1, kBeta2}}, {"eps", {1e-8}}, {"weight_decay", {0.1}},
-                               {"decay_groups", {0}}, {"every", {3}}, {"max_dim", {64}}},
+                              {{"lr", {kLr}},
+                               {"betas", {kBeta1, kBeta2}},
+                               {"eps", {1e-8}},
+                               {"weight_decay", {0.1}},
+                               {"decay_groups", {0}},
+                               {"every", {3}},
+                               {"max_dim", {64}}},
                               {kN * kN}, {}, {{kN, kN}});
   REQUIRE(soap.needs(0) == DDH_NEEDS_WHOLE_PARAM);
   REQUIRE(soap.table().slot_numel(soap.inst(), 2, 0) == kN * kN);

@@ -22,17 +22,23 @@ struct Setting {
   std::string version = "";
   std::map<std::string, Json> given = {};
   std::string format = "deepspeed";
+  std::map<std::string, Json> on_command_line = {};
 };
 
 Translation translated(const std::string& text, const Setting& setting = {}) {
   const TempFolder folder;
   std::ofstream(folder.file("given")) << text;
-  const auto given = [&](const std::string& key) -> std::optional<Json> {
-    const auto at = setting.given.find(key);
-    return at == setting.given.end() ? std::nullopt : std::optional<Json>(at->second);
+  const auto value = [](const std::map<std::string, Json>& values, const std::string& key) -> std::optional<Json> {
+    const auto at = values.find(key);
+    return at == values.end() ? std::nullopt : std::optional<Json>(at->second);
   };
   return translate_file(*foreign_table(setting.format), folder.file("given"),
-                        {[&] { return setting.ranks; }, given, setting.version});
+                        {[&] { return setting.ranks; },
+                         [&](const std::string& key) {
+                           const auto on_line = value(setting.on_command_line, key);
+                           return on_line ? on_line : value(setting.given, key);
+                         },
+                         setting.version, [&](const std::string& key) { return value(setting.on_command_line, key); }});
 }
 
 // The values of our keys; null: none.
@@ -316,4 +322,73 @@ TEST_CASE("our configuration becomes a file of the other program, and means the 
   CHECK(other.left_out == std::vector<std::string>{"model.n_layer"});
   const Reversed yaml = reversed(*foreign_table("accelerate"), "", {{"strategy.plugin", "fsdp"}, {"run.nproc", 4}});
   CHECK(yaml.root == Json({{"distributed_type", "FSDP"}, {"num_processes", 4}}));
+}
+
+TEST_CASE("a batch value of the command line replaces the file's, and must fit what the file still says", "[foreign]") {
+  const std::string triple = "{train_batch_size: 8, train_micro_batch_size_per_gpu: 2, gradient_accumulation_steps: 2}";
+  const auto on_line = [](const std::map<std::string, Json>& values) {
+    Setting setting;
+    setting.on_command_line = values;
+    return setting;
+  };
+  const std::string sentence = refusal(triple, on_line({{"data.micro_batch", 4}}));
+  CHECK_THAT(sentence, Catch::Contains("train_micro_batch_size_per_gpu (4, which you gave)") &&
+                           Catch::Contains("train_batch_size (8)"));
+  CHECK(!refusal(triple, on_line({{"train.grad_accum_steps", 1}})).empty());
+  const Setting both = on_line({{"data.micro_batch", 4}, {"train.grad_accum_steps", 1}});
+  CHECK(ours(triple, "data.micro_batch", both) == 4);
+  CHECK(ours(triple, "train.grad_accum_steps", both) == 1);
+  // Of a product and one factor the other factor follows.
+  const std::string pair = "{train_batch_size: 8, train_micro_batch_size_per_gpu: 2}";
+  CHECK(ours(pair, "train.grad_accum_steps", on_line({{"data.micro_batch", 1}})) == 4);
+  // A value of another file does not replace it.
+  CHECK(ours(triple, "data.micro_batch", {.ranks = 2, .given = {{"data.micro_batch", 4}}}) == 2);
+}
+
+TEST_CASE("a section is on however its switch is spelt", "[foreign]") {
+  for (const char* word : {"true", "\"true\"", "\"True\"", "1", "\"1\"", "\"yes\""}) {
+    INFO(word);
+    for (const char* section : {"elasticity", "autotuning", "curriculum_learning", "hybrid_engine", "amp"})
+      CHECK_THAT(refusal(with_batch(std::string(section) + ": {\"enabled\": " + word + "}")), Catch::Contains(section));
+  }
+  for (const char* word : {"false", "\"false\"", "0", "\"0\"", "null", "\"\""}) {
+    INFO(word);
+    CHECK(translated(with_batch(std::string("elasticity: {\"enabled\": ") + word + "}")).refused.empty());
+  }
+}
+
+TEST_CASE("a section within a section is on if every level is", "[foreign]") {
+  const auto text = [](const std::string& top, const std::string& routing, const std::string& method) {
+    return with_batch("data_efficiency: {\"enabled\": " + top +
+                      ", \"data_sampling\": {\"enabled\": false}, \"data_routing\": {\"enabled\": " + routing +
+                      ", \"random_ltd\": {\"enabled\": " + method + "}}}");
+  };
+  CHECK_THAT(refusal(text("true", "true", "true")), Catch::Contains("data_efficiency"));
+  CHECK(translated(text("false", "true", "true")).refused.empty());
+  CHECK(translated(text("true", "false", "true")).refused.empty());
+  CHECK(translated(text("true", "true", "false")).refused.empty());
+}
+
+TEST_CASE("the loss scale grows as in the version that is asked for", "[foreign]") {
+  const std::string text = with_batch("fp16: {enabled: true}");
+  CHECK(ours(text, "precision.loss_scale_growth") == "after_window");
+  CHECK(ours(text, "precision.loss_scale_growth", {.version = "0.17.1"}) == "after_window");
+  CHECK(ours(text, "precision.loss_scale_growth", {.version = "0.17.0"}) == "at_window_end");
+  CHECK(ours(text, "precision.loss_scale_growth", {.version = "0.14"}) == "at_window_end");
+}
+
+TEST_CASE("a key without its condition is refused in words", "[foreign]") {
+  const std::string sentence = refusal(optimizer("{type: 'SGD', params: {\"betas\": [0.9, 0.99]}}"));
+  CHECK_THAT(sentence, Catch::Contains("with optimizer.type Adam or AdamW") && Catch::Contains("(it is SGD)"));
+  CHECK(sentence.find('[') == std::string::npos);
+  CHECK_THAT(refusal(with_batch("optimizer: {params: {lr: 1}}")),
+             Catch::Contains("optimizer.type given (it is not given)"));
+}
+
+TEST_CASE("Accelerate's old key fp16 is a precision", "[foreign]") {
+  const Setting accelerate{.ranks = 2, .format = "accelerate"};
+  CHECK(ours("distributed_type: MULTI_GPU\nfp16: true\n", "precision.compute", accelerate) == "fp16");
+  CHECK(ours("distributed_type: MULTI_GPU\nfp16: false\n", "precision.compute", accelerate) == "fp32");
+  CHECK_THAT(refusal("distributed_type: MULTI_GPU\nfp16: true\nmixed_precision: bf16\n", accelerate),
+             Catch::Contains("two names of one setting"));
 }

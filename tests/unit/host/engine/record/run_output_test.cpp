@@ -80,6 +80,7 @@ struct MonitoredRun {
     host.config().set("monitor.every", every, "test");
     host.config().set("monitor.progress", "off", "test");
     host.config().set("run.quiet", true, "test");
+    for (const char* key : {"profile.steps", "run.known_curve"}) host.config().set(key, "", "test");
     std::ofstream(folder.file(kRunLock)) << "";
     output.emplace(host.services, plugins, folder.path().string(), "samples", resumed_after, 4,
                    std::make_shared<TerminalLine>());

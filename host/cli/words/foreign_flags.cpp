@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/words/foreign_flags.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "base/text.hpp"
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+bool is_one_of(const Json& list, const std::string& text) {
+  return list == text || (list.is_array() && std::find(list.begin(), list.end(), Json(text)) != list.end());
+}
+
+void add_words(const Json& words, std::vector<std::string>& ours) {
+  for (const Json& word : words) ours.push_back(word.get<std::string>());
+}
+
+double number_of(const std::string& word, const std::string& text) {
+  const Json number = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (number.is_number()) return number.get<double>();
+  ddh::fail(DDH_INVALID_ARGUMENT, word, " '", plain_text(text, kShownValue), "' is no number; correct it");
+}
+
+}  // namespace
+
+void ForeignFlags::note(const std::string& word, const Json& entry) {
+  const std::string sentence = word + " has no effect here: " + entry["no_effect"].get<std::string>();
+  if (std::find(unused_.begin(), unused_.end(), sentence) == unused_.end()) unused_.push_back(sentence);
+}
+
+void ForeignFlags::turn_on(const std::string& word, const Json& entry, std::vector<std::string>& ours) {
+  if (entry.contains("refuse")) ddh::fail(DDH_INVALID_ARGUMENT, word, " ", entry["refuse"].get<std::string>());
+  add_words(entry.value("adds", Json::array()), ours);
+  if (entry.contains("no_effect")) note(word, entry);
+}
+
+void ForeignFlags::give(const std::string& word, const Json& entry, const std::string& value,
+                        std::vector<std::string>& ours) {
+  if (is_one_of(entry.value("drops", Json()), value)) return;  // it says nothing
+  const Json by_value = entry.value("by_value", Json::object());
+  const char* const key = has_file_ && entry.contains("sets_beside_file") ? "sets_beside_file" : "sets";
+  if (const auto at = by_value.find(value); at != by_value.end()) return add_words(*at, ours);
+  if (entry.value("keeps", false)) {  // a word of ours, too
+    ours.push_back(word);
+    ours.push_back(value);
+  } else if (entry.contains("is")) {
+    ours.push_back(entry["is"].get<std::string>());
+    ours.push_back(entry.value("values", Json::object()).value(value, value));
+  } else if (entry.contains("collects")) {
+    collect(word, entry["collects"], value);
+  } else if (entry.contains("share_of")) {
+    shares_.push_back(
+        {word, entry["share_of"].get<std::string>(), entry[key].get<std::string>(), number_of(word, value)});
+  } else if (entry.contains("sets")) {
+    ours.push_back(entry[key].get<std::string>() + "=" + entry.value("values", Json::object()).value(value, value));
+  } else if (entry.contains("refuse")) {
+    ddh::fail(DDH_INVALID_ARGUMENT, word, " '", plain_text(value, kShownValue), "' ",
+              entry["refuse"].get<std::string>());
+  } else if (entry.contains("no_effect")) {
+    note(word, entry);
+  } else {
+    std::string list;
+    for (const auto& [text, unused] : by_value.items()) list += (list.empty() ? "" : ", ") + text;
+    ddh::fail(DDH_INVALID_ARGUMENT, word, " '", plain_text(value, kShownValue),
+              "' has no counterpart here; give one of ", list);
+  }
+}
+
+std::vector<std::string> ForeignFlags::each(const Json& entry, const std::vector<std::string>& values) {
+  std::vector<std::string> ours;
+  for (const std::string& value : values) {
+    std::istringstream items(value);
+    std::string joined;
+    for (std::string item; std::getline(items, item, ',');)
+      joined += (joined.empty() ? "" : ",") + entry["each"].value(item, item);
+    ours.push_back(joined);
+  }
+  return ours;
+}
+
+void ForeignFlags::collect(const std::string& word, const Json& entry, const std::string& value) {
+  const auto key = entry["into"].get<std::string>();
+  Json item = Json::parse(value, nullptr, /*allow_exceptions=*/false);
+  if (!item.is_number()) item = number_of(word, value);
+  if (entry.contains("item")) {
+    Json object = entry["item"];
+    object[entry["as"].get<std::string>()] = item;
+    item = object;
+  }
+  collected_[key][entry["place"].get<size_t>()] = item;
+  if (entry.contains("else")) otherwise_[key] = entry["else"];
+}
+
+void ForeignFlags::finish(std::vector<std::string>& ours) {
+  for (const auto& [key, items] : collected_) {
+    const auto otherwise = otherwise_.find(key);
+    Json list = otherwise == otherwise_.end() ? Json::array() : otherwise->second;
+    for (const auto& [place, item] : items) {
+      if (otherwise == otherwise_.end())
+        list.push_back(item);
+      else
+        list[place] = item;
+    }
+    ours.push_back(key + "=" + list.dump());
+  }
+  for (const Share& share : shares_) {
+    if (share.share == 0) continue;
+    const auto says = [&](const std::string& one) { return one.starts_with(share.of + "="); };
+    const auto at = std::find_if(ours.rbegin(), ours.rend(), says);
+    if (at == ours.rend())
+      ddh::fail(DDH_INVALID_ARGUMENT, share.word, " is a part of ", share.of, ", which this line does not give; give ",
+                share.of, "=N too, or ", share.to, "=N");
+    // As the other program: the number of steps is rounded up.
+    const double steps = std::ceil(number_of(share.of, at->substr(share.of.size() + 1)) * share.share);
+    ours.push_back(share.to + "=" + std::to_string(static_cast<int64_t>(std::clamp(steps, 0.0, 1e15))));
+  }
+}
+
+}  // namespace ddhost

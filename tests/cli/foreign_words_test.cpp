@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Words of other launchers, trainers and scripts on the command line: each is taken, has no effect and is named once, or is
+// refused with the cure.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "fixtures/harness/built.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
+
+using namespace ddhost::test;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+using WordList = std::vector<std::string>;
+struct Said {
+  int code;
+  std::string out, err;
+};
+
+Said call(const WordList& words, const std::vector<std::pair<std::string, std::string>>& variables = {}) {
+  const TempFolder folder;
+  WordList all = {"--dry-run", "--model", toy_model(), "--device", "cpu", "run.dir=" + folder.file("run")};
+  all.insert(all.end(), words.begin(), words.end());
+  Process process(all, [&] {
+    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+  });
+  const int code = process.wait(std::chrono::seconds(60));
+  return {code, process.out(), process.err()};
+}
+
+Json config_of(const WordList& words, const std::vector<std::pair<std::string, std::string>>& variables = {}) {
+  const Said said = call(words, variables);
+  INFO(said.err);
+  REQUIRE(said.code == 0);
+  return Json::parse(said.out);
+}
+
+void check_refused(const WordList& words, const WordList& wanted) {
+  const Said said = call(words);
+  INFO(words.front() << "\nexit " << said.code << "\n" << said.err);
+  CHECK(said.code == 2);
+  CHECK(std::count(said.err.begin(), said.err.end(), '\n') == 1);
+  for (const std::string& word : wanted) CHECK_THAT(said.err, Catch::Contains(word));
+}
+
+}  // namespace
+
+TEST_CASE("values of TrainingArguments become options", "[cli]") {
+  const Json config = config_of({"--optim",
+                                 "sgd",
+                                 "--weight_decay",
+                                 "0.1",
+                                 "--max_grad_norm",
+                                 "0.5",
+                                 "--max_steps",
+                                 "90",
+                                 "--warmup_ratio",
+                                 "0.05",
+                                 "--lr_scheduler_type",
+                                 "linear",
+                                 "--eval_strategy",
+                                 "steps",
+                                 "--eval_steps",
+                                 "30",
+                                 "--save_strategy=epoch",
+                                 "--save_total_limit",
+                                 "3",
+                                 "--report_to",
+                                 "tensorboard",
+                                 "--dataloader_num_workers",
+                                 "2",
+                                 "--run_name",
+                                 "first",
+                                 "--gradient_checkpointing",
+                                 "True",
+                                 "--resume_from_checkpoint",
+                                 "False",
+                                 "--per-device-train-batch-size=5"});
+  CHECK(config["optimizer"]["plugin"] == "sgd");
+  CHECK(config["optimizer"]["weight_decay"] == 0.1);
+  CHECK(config["train"]["clip_norm"] == 0.5);
+  CHECK(config["schedule"]["warmup_steps"] == 5);  // 4.5 is rounded up
+  CHECK(config["schedule"]["warmup_from_zero"] == true);
+  CHECK(config["train"]["eval_every"] == 30);
+  CHECK(config["checkpoint"]["every_epochs"] == 1);
+  CHECK(config["checkpoint"]["keep_last"] == 3);
+  CHECK(config["monitor"]["plugins"] == Json({"jsonl", "tensorboard"}));
+  CHECK(config["data"]["workers"] == 2);
+  CHECK(config["run"]["name"] == "first");
+  CHECK(config["train"]["recompute"] == 1);
+  CHECK(config["run"]["resume"] == "none");
+  CHECK(config["data"]["micro_batch"] == 5);
+}
+
+TEST_CASE("two words that are one option of ours together", "[cli]") {
+  CHECK(config_of({"--adam_beta1", "0.8", "--adam_beta2", "0.95", "--adam_epsilon", "1e-6"})["optimizer"]["betas"] ==
+        Json({0.8, 0.95}));
+  CHECK(config_of({"--adam_beta2", "0.95"})["optimizer"]["betas"] == Json({0.9, 0.95}));
+  const TempFolder folder;
+  std::ofstream(folder.file("ds.json")) << R"({"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW",
+    "params": {"betas": "auto"}}, "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": "auto"}}})";
+  const Json config = config_of(
+      {"--deepspeed", folder.file("ds.json"), "--adam_beta1", "0.7", "--max_steps", "100", "--warmup_ratio", "0.1"});
+  CHECK(config["optimizer"]["betas"] == Json({0.7, 0.999}));
+  CHECK(config["schedule"]["warmup_steps"] == 10);
+}
+
+TEST_CASE("a word without effect is named once, with the reason", "[cli]") {
+  const TempFolder folder;
+  Process process({"--model",
+                   toy_model(),
+                   "--nproc",
+                   "1",
+                   "--device",
+                   "cpu",
+                   "train.steps=1",
+                   "run.dir=" + folder.file("run"),
+                   "--tf32",
+                   "True",
+                   "--logging_steps",
+                   "10",
+                   "--logging_dir",
+                   "logs",
+                   "--do_train",
+                   "--overwrite_output_dir",
+                   "--ddp_timeout",
+                   "1800",
+                   "--do_train",
+                   "--nnodes=1",
+                   "--rdzv-backend=c10d",
+                   "--standalone"});
+  REQUIRE(process.wait(std::chrono::seconds(60)) == 0);
+  const std::string err = process.err();
+  for (const char* word : {"--tf32", "--logging_steps", "--logging_dir", "--do_train", "--overwrite_output_dir",
+                           "--ddp_timeout", "--rdzv-backend", "--standalone"}) {
+    const std::string sentence = std::string(word) + " has no effect here: ";
+    const size_t at = err.find(sentence);
+    INFO(word << "\n" << err);
+    REQUIRE(at != std::string::npos);
+    CHECK(err.find(sentence, at + 1) == std::string::npos);
+  }
+}
+
+TEST_CASE("a word that can't mean the same is refused with the cure", "[cli]") {
+  check_refused({"--optim", "adamw_bnb_8bit"}, {"--optim", "adamw_torch"});
+  check_refused({"--warmup_ratio", "0.1"}, {"train.steps=N", "schedule.num_warmup_steps=N"});
+  check_refused({"--load_best_model_at_end"}, {"checkpoint.best.metric=loss"});
+  check_refused({"--auto_find_batch_size", "True"}, {"--fit"});
+  check_refused({"--model_name_or_path", "gpt2"}, {"--model", "train.init_from=FOLDER"});
+  check_refused({"--learning_rate", "--bf16"}, {"--learning_rate has no value"});
+  check_refused({"--adam_beta1", "fast"}, {"--adam_beta1", "no number"});
+  check_refused({"-m", "package.train"}, {"-m names a module", "--model", "ddhost compare"});
+  check_refused({"--module", "package.train"}, {"--module names a module", "--model"});
+  check_refused({"src/train.py", "--lr=1"}, {"'src/train.py' is a script", "--model"});
+  check_refused({"--elastic_training"}, {"--resume auto"});
+}
+
+TEST_CASE("words of Hydra are taken where there is such a key", "[cli]") {
+  const Json config = config_of({"training.devices=3", "training.strategy=deepspeed_stage_2",
+                                 "training.precision=bf16-mixed", "data.batch_size=6", "+train.clip_norm=2",
+                                 "++optimizer.lr=0.25", "hydra.run.dir=runs/h", "optimizer=sgd"});
+  CHECK(config["run"]["nproc"] == 3);
+  CHECK(config["strategy"]["plugin"] == "zero2");
+  CHECK(config["precision"]["compute"] == "bf16");
+  CHECK(config["data"]["micro_batch"] == 6);
+  CHECK(config["train"]["clip_norm"] == 2.0);
+  CHECK(config["optimizer"]["lr"] == 0.25);
+  CHECK(config["optimizer"]["plugin"] == "sgd");
+  check_refused({"~schedule"}, {"'~schedule' removes a key", "--dry-run"});
+  check_refused({"--multirun", "optimizer.lr=1,2"}, {"ddhost compare"});
+  check_refused({"training.strategy=bagua"}, {"training.strategy 'bagua'", "deepspeed_stage_2"});
+}
+
+TEST_CASE("an object that chooses the strategy in a file is taken", "[cli]") {
+  const TempFolder folder;
+  std::ofstream(folder.file("t.json")) << R"({"training": {"strategy": {"type": "deepspeed",
+    "config": {"stage": 2, "offload_optimizer": true, "offload_parameters": false}}, "devices": 2}})";
+  const Json config = config_of({"--config", folder.file("t.json")});
+  CHECK(config["strategy"]["plugin"] == "zero2");
+  CHECK(config["strategy"]["offload_optimizer"]["device"] == "cpu");
+  CHECK(config["run"]["nproc"] == 2);
+}
+
+TEST_CASE("ports, addresses and numbers of hosts of launchers are ours", "[cli]") {
+  CHECK(config_of({"--master_port", "29500"})["launch"]["ports"] ==
+        config_of({"launch.ports=29500"})["launch"]["ports"]);
+  CHECK(config_of({"--master-port=29500"})["launch"] == config_of({"launch.ports=29500"})["launch"]);
+  CHECK(config_of({"--nnodes=1", "--nproc-per-node=auto", "--node-rank=0"})["launch"] == config_of({})["launch"]);
+}
+
+TEST_CASE("variables that scripts read are read, named, and lose against words", "[cli]") {
+  const std::vector<std::pair<std::string, std::string>> variables = {{"BATCH_SIZE", "7"}, {"EPOCHS", "2"}};
+  const Json config = config_of({}, variables);
+  CHECK(config["data"]["micro_batch"] == 7);
+  CHECK(config["train"]["epochs"] == 2);
+  const Json words = config_of({"data.micro_batch=3", "train.steps=4"}, variables);
+  CHECK(words["data"]["micro_batch"] == 3);
+  CHECK(words["train"]["steps"] == 4);
+  const TempFolder folder;
+  Process process(
+      {"--model", toy_model(), "--nproc", "1", "--device", "cpu", "train.steps=1", "run.dir=" + folder.file("run")},
+      [] { setenv("BATCH_SIZE", "7", 1); });
+  REQUIRE(process.wait(std::chrono::seconds(60)) == 0);
+  CHECK_THAT(process.err(), Catch::Contains("BATCH_SIZE=7 of the environment gives data.micro_batch=7"));
+}
