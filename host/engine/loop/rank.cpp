@@ -256,24 +256,6 @@ class Rank : RankSetup {
                         why);
   }
 
-  // Each plugin that trains on purpose otherwise than ddp, or that can't resume exactly.
-  void say_caps() const {
-    const auto say = [&](const Plugin& plugin) {
-      const std::string who = kind_name(plugin.desc->kind) + " '" + plugin.id() + "'";
-      if (plugin.has_cap(DDH_CAP_LOSSY))
-        services_.log->info(
-            "{} communicates less or rounds more on purpose (DDH_CAP_LOSSY): its numbers differ from "
-            "those of strategies that do not",
-            who);
-      if (plugin.has_cap(DDH_CAP_INEXACT_RESUME) && plan_.work == Work::kTrain)
-        services_.log->info(
-            "{} has state that checkpoints do not hold (DDH_CAP_INEXACT_RESUME): a resumed run does "
-            "not continue with the bits of an uninterrupted one",
-            who);
-    };
-    for (const Plugin* plugin : used_plugins(plan_)) say(*plugin);
-  }
-
   void work() {
     if (plan_.work != Work::kTrain) services_.seat.record.set_begun();
     switch (plan_.work) {

@@ -222,6 +222,23 @@ void RankSetup::make_strategy(uint32_t flags, int64_t total_steps) {
     strategy_.caller().blame(PluginCall::kPlan, {}, "plans ", plan.pinned_bytes, " pinned bytes, more than all others");
 }
 
+void RankSetup::say_caps() const {
+  for (const Plugin* plugin : used_plugins(plan_)) {
+    const std::string who = kind_name(plugin->desc->kind) + " '" + plugin->id() + "'";
+    if (plugin->has_cap(DDH_CAP_LOSSY))
+      services_.log->info(
+          "{} communicates less or rounds more on purpose (DDH_CAP_LOSSY): its numbers differ from those of strategies "
+          "that do not",
+          who);
+    if (plugin->has_cap(DDH_CAP_INEXACT_RESUME) && plan_.work == Work::kTrain)
+      services_.log->info(
+          "{} has state that checkpoints do not hold (DDH_CAP_INEXACT_RESUME): a resumed run does not continue with "
+          "the "
+          "bits of an uninterrupted one",
+          who);
+  }
+}
+
 std::optional<uint64_t> RankSetup::activation_bytes() const {
   std::optional<uint64_t> most;
   for (const PhaseSpec& phase : phases_)

@@ -46,6 +46,8 @@ class RankSetup {
   void attach_codec();
   // `flags`: DDH_ATTACH_*. `total_steps`: of the run; 0: not known.
   void make_strategy(uint32_t flags, int64_t total_steps = 0);
+  // Logs each plugin that trains on purpose otherwise than ddp, or that can't resume exactly.
+  void say_caps() const;
   // The most that a micro-batch of a training program takes at once. nullopt: the model has no estimates.
   [[nodiscard]] std::optional<uint64_t> activation_bytes() const;
   [[nodiscard]] uint64_t buffer_bytes() const;  // that the exchange of the model's buffers takes

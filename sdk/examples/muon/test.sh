@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# test.sh PREFIX MODEL.so SOURCES [setting...]: builds the shipped muon from its own sources in SOURCES, unchanged, outside of any
-# tree and from an installed ddhost alone. It trains MODEL to the bits of the shipped plugin.
+# test.sh PREFIX MODEL.so SOURCES [setting...]: builds the shipped muon from its own sources in SOURCES, unchanged, outside of
+# any tree and from an installed ddhost alone. It trains MODEL to the bits of the shipped plugin.
 set -euo pipefail
 prefix=$1 model=$2 sources=$3
 shift 3
