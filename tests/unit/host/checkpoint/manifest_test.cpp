@@ -16,7 +16,12 @@ TEST_CASE("numbers of a schedule that are not finite are read back", "[checkpoin
   manifest.files.push_back({"model.safetensors", 0, 0, 0});
   manifest.progress.programs.push_back({"train", 1, 1});
   manifest.progress.optimizers.push_back(
-      {"optimizer", "adamw", "1", {{{"best", infinity}, {"worst", -infinity}, {"last", std::nan("")}, {"n", 2}}}, {}});
+      {"optimizer",
+       "adamw",
+       "1",
+       {{{"best", infinity}, {"worst", -infinity}, {"last", std::nan("")}, {"n", 2}}},
+       {},
+       {}});
   const Manifest back = parse_manifest(manifest_text(manifest), "manifest.json");
   const std::map<std::string, double>& numbers = back.progress.optimizers.at(0).schedules.at(0);
   CHECK(numbers.at("best") == infinity);
