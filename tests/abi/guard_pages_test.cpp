@@ -282,8 +282,8 @@ class NullTransport final : public ddh::CommBackend {
   void all_gather(const ddh_coll&) override {}
   void broadcast(const ddh_coll&) override {}
   void all_to_all(const ddh_coll&) override {}
-  void send(const ddh_coll&) override {}
-  void recv(const ddh_coll&) override {}
+  void send_to(const ddh_coll&) override {}
+  void receive_from(const ddh_coll&) override {}
   void barrier(ddh_group*) override {}
   void abort(const char*) override {}
   void finalize() override {}
