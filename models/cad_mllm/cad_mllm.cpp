@@ -32,8 +32,7 @@ Inputs known_to(int32_t stage, const std::string& who, Inputs wanted) {
 
 }  // namespace
 
-const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE,   DDH_STREAM_IFACE,
-                              DDH_COPY_IFACE,   DDH_KERNELS_IFACE, nullptr};
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_STREAM_IFACE, DDH_COPY_IFACE, nullptr};
 
 class CadMllm::UnitCall final : public Call {
  public:

@@ -31,8 +31,8 @@ CnnBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<CnnBatch*>(batch
 
 }  // namespace
 
-const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE,   DDH_COMM_IFACE, DDH_STREAM_IFACE,
-                              DDH_COPY_IFACE,   DDH_KERNELS_IFACE, nullptr};
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE,
+                              DDH_STREAM_IFACE, DDH_COPY_IFACE,  nullptr};
 
 // The operations that the layers of a unit call while it runs.
 class Cnn::UnitCall final : public Call {

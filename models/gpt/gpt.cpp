@@ -29,8 +29,8 @@ std::unique_ptr<GptBatch> empty_batch(int64_t B, int64_t T) {
 
 }  // namespace
 
-const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE,   DDH_COMM_IFACE, DDH_STREAM_IFACE,
-                              DDH_COPY_IFACE,   DDH_KERNELS_IFACE, nullptr};
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE,
+                              DDH_STREAM_IFACE, DDH_COPY_IFACE,  nullptr};
 
 Gpt::Gpt(const ddh_create& create)
     : UnitModel(create, ddh::Host(create.host).text("model.operators")),

@@ -42,8 +42,8 @@ std::unique_ptr<GraphOps> graph_ops(const Config& config, const Graph& graph, co
 
 }  // namespace
 
-const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE,   DDH_COMM_IFACE, DDH_STREAM_IFACE,
-                              DDH_COPY_IFACE,   DDH_KERNELS_IFACE, nullptr};
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE,
+                              DDH_STREAM_IFACE, DDH_COPY_IFACE,  nullptr};
 
 Kgat::Kgat(const ddh_create& create)
     : UnitModel(create, ddh::Host(create.host).text("model.operators")),

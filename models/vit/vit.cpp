@@ -25,8 +25,8 @@ Saved only_input(const Saved& saved) {
 
 }  // namespace
 
-const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE,   DDH_COMM_IFACE, DDH_STREAM_IFACE,
-                              DDH_COPY_IFACE,   DDH_KERNELS_IFACE, nullptr};
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE,
+                              DDH_STREAM_IFACE, DDH_COPY_IFACE,  nullptr};
 
 Vit::Vit(const ddh_create& create)
     : UnitModel(create, ddh::Host(create.host).text("model.operators")),

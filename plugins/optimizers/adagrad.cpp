@@ -22,7 +22,7 @@ constexpr ddh::Option kOptions[] = {
      "L2 weight decay: this times the parameter is added to the gradient"},
     ddh::kDecayGroupsOption,
 };
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KERNELS_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 class Adagrad final : public ddh::ElementwiseOptimizer<Adagrad> {
  public:
@@ -50,4 +50,5 @@ class Adagrad final : public ddh::ElementwiseOptimizer<Adagrad> {
 }  // namespace
 
 DDH_CXX_PLUGIN(Adagrad, optimizer, "adagrad", "0.1.0", "steps by the sum of squared gradients",
-               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps);
+               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps,
+               .wants = kKernelWants);

@@ -15,11 +15,11 @@ constexpr ddh::Option kOptions[] = {
      "L2 weight decay: this times the parameter is added to the gradient"},
     ddh::kDecayGroupsOption,
 };
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KERNELS_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 using Adam = adam::Plugin<adam::Decay::l2>;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Adam, optimizer, "adam", "0.1.0", "Adam with L2 weight decay", ddh::kSchemaOf<kOptions>, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps);
+               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps, .wants = kKernelWants);

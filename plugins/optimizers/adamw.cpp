@@ -15,11 +15,11 @@ constexpr ddh::Option kOptions[] = {
      "decoupled weight decay: each step multiplies the parameter by 1 - lr * weight_decay"},
     ddh::kDecayGroupsOption,
 };
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KERNELS_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 using AdamW = adam::Plugin<adam::Decay::decoupled>;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(AdamW, optimizer, "adamw", "0.1.0", "Adam with decoupled weight decay", ddh::kSchemaOf<kOptions>, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps);
+               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps, .wants = kKernelWants);

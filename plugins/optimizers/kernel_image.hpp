@@ -5,6 +5,10 @@
 #pragma once
 
 #include "ddh/kind/optimizer.h"
+#include "ddh/service/config.h"
+#include "ddh/service/kernels.h"
+#include "ddh/service/log.h"
+#include "ddh/service/metrics.h"
 
 #ifdef DDH_WITH_KERNELS
 extern "C" const char adam_ptx[], adagrad_ptx[], lamb_ptx[], lion_ptx[], muon_ptx[], sgd_ptx[];
@@ -14,3 +18,7 @@ inline constexpr uint64_t kKernelCaps = DDH_CAP_KERNELS;
 #define DDH_KERNEL_IMAGE(NAME) nullptr
 inline constexpr uint64_t kKernelCaps = 0;
 #endif
+
+// Only a device that runs kernels needs the service of kernels.
+inline constexpr const char* kKernelWants[] = {DDH_CONFIG_IFACE, DDH_LOG_IFACE, DDH_METRICS_IFACE, DDH_KERNELS_IFACE,
+                                               nullptr};

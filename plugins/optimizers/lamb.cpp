@@ -24,7 +24,7 @@ constexpr ddh::Option kOptions[] = {
     {"min_coeff", "number", "0.01", ddh::kAtLeast0, "smallest trust ratio"},
     ddh::kDecayGroupsOption,
 };
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KERNELS_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 using lamb::Prepare;
 using lamb::Scalars;
@@ -111,4 +111,4 @@ class Lamb final : public ddh::DecayingOptimizer {
 }  // namespace
 
 DDH_CXX_PLUGIN(Lamb, optimizer, "lamb", "0.1.0", "Adam scaled by the norm of each parameter", ddh::kSchemaOf<kOptions>,
-               kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps);
+               kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps, .wants = kKernelWants);

@@ -19,7 +19,7 @@ constexpr ddh::Option kOptions[] = {
     {"weight_decay", "number", "0", ddh::kAtLeast0, "decoupled weight decay. Use three to ten times adamw's"},
     ddh::kDecayGroupsOption,
 };
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KERNELS_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 class Lion final : public ddh::ElementwiseOptimizer<Lion> {
  public:
@@ -39,4 +39,4 @@ class Lion final : public ddh::ElementwiseOptimizer<Lion> {
 }  // namespace
 
 DDH_CXX_PLUGIN(Lion, optimizer, "lion", "0.1.0", "sign of an interpolated momentum", ddh::kSchemaOf<kOptions>, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps);
+               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps, .wants = kKernelWants);

@@ -49,7 +49,7 @@ constexpr ddh::Option kOptions[] = {
     {"adamw_weight_decay", "number", "0", ddh::kAtLeast0, "adamw: decoupled weight decay"},
     ddh::kDecayGroupsOption,
 };
-constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, DDH_KERNELS_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_ALLOC_IFACE, DDH_CONFIG_IFACE, nullptr};
 
 using muon::Momentum;
 using muon::Move;
@@ -202,4 +202,5 @@ class Muon final : public ddh::DecayingOptimizer {
 }  // namespace
 
 DDH_CXX_PLUGIN(Muon, optimizer, "muon", "0.1.0", "orthogonalized momentum for matrices, adamw for the rest",
-               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps);
+               ddh::kSchemaOf<kOptions>, kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps,
+               .wants = kKernelWants);

@@ -21,7 +21,7 @@ constexpr ddh::Option kOptions[] = {
      "L2 weight decay: this times the parameter is added to the gradient"},
     ddh::kDecayGroupsOption,
 };
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KERNELS_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
 
 class Sgd final : public ddh::ElementwiseOptimizer<Sgd> {
  public:
@@ -59,4 +59,4 @@ class Sgd final : public ddh::ElementwiseOptimizer<Sgd> {
 }  // namespace
 
 DDH_CXX_PLUGIN(Sgd, optimizer, "sgd", "0.1.0", "gradient descent with momentum", ddh::kSchemaOf<kOptions>, kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps);
+               DDH_CAP_IN_PROCESS | DDH_CAP_CLIP_VALUE | kKernelCaps, .wants = kKernelWants);

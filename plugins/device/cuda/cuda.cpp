@@ -80,11 +80,13 @@ constexpr ddh::Option kOptions[] = {
     {"nvml", "string", R"("libnvidia-ml.so.1")", "",
      "library that measures the GPU (load, memory, temperature) for the metrics; without it they are left out"},
 };
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
+// A device that is asked whether its GPUs are there has no other ranks.
+constexpr const char* kWants[] = {DDH_CONFIG_IFACE, DDH_LOG_IFACE, DDH_METRICS_IFACE, DDH_KV_IFACE, nullptr};
 constexpr const char* kApis[] = {"cuda", nullptr};
 
 }  // namespace
 }  // namespace DDH_HIDDEN
 
 DDH_CXX_PLUGIN(cuda::Cuda, device, "cuda", "0.1.0", "NVIDIA GPUs", ddh::kSchemaOf<cuda::kOptions>, cuda::kNeeds,
-               DDH_CAP_IN_PROCESS, 0, 0, cuda::kApis);
+               DDH_CAP_IN_PROCESS, 0, 0, cuda::kApis, cuda::kWants);
