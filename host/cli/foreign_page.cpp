@@ -192,9 +192,6 @@ int print_foreign_page(const std::string& format, std::ostream& out) {
   print_words("Words of the command line", table->flags, out);
   print_words("Words with a value: key=value", table->words, out);
   print_words("Variables of the environment", table->variables, out);
-  if (!table->refused_commands.empty()) out << "\n## Commands\n";
-  for (const auto& [command, sentence] : table->refused_commands.items())
-    print_wrapped(out, "- ", "  ", marked(command) + " " + plain(sentence.get<std::string>()) + ".");
   return 0;
 }
 

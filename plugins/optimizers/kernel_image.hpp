@@ -9,6 +9,7 @@
 #include "ddh/service/kernels.h"
 #include "ddh/service/log.h"
 #include "ddh/service/metrics.h"
+#include "ddh/service/stream.h"
 
 #ifdef DDH_WITH_KERNELS
 extern "C" const char adam_ptx[], adagrad_ptx[], lamb_ptx[], lion_ptx[], muon_ptx[], sgd_ptx[];
@@ -19,6 +20,6 @@ inline constexpr uint64_t kKernelCaps = DDH_CAP_KERNELS;
 inline constexpr uint64_t kKernelCaps = 0;
 #endif
 
-// Only a device that runs kernels needs the service of kernels.
-inline constexpr const char* kKernelWants[] = {DDH_CONFIG_IFACE, DDH_LOG_IFACE, DDH_METRICS_IFACE, DDH_KERNELS_IFACE,
-                                               nullptr};
+// Only a device that runs kernels needs the services of kernels and streams.
+inline constexpr const char* kKernelWants[] = {DDH_CONFIG_IFACE,  DDH_LOG_IFACE,    DDH_METRICS_IFACE,
+                                               DDH_KERNELS_IFACE, DDH_STREAM_IFACE, nullptr};

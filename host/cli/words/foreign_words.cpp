@@ -25,7 +25,6 @@ class ForeignWords {
   ForeignWords(std::vector<std::string>& words, CommandLine& line) : words_(words), line_(line) {}
 
   void take() {
-    refuse_command();
     take_files();  // first, because the meaning of other words depends on them
     flags_ = ForeignFlags(!line_.foreign.empty());
     std::vector<std::string> ours;
@@ -192,17 +191,10 @@ class ForeignWords {
       }
   }
   [[nodiscard]] bool reads_variables() const {
-    constexpr std::string_view kReading[] = {"train", "plan", "compare", "tune"};
+    constexpr std::string_view kReading[] = {"train", "plan", "compare", "tune", "smoke", "doctor"};
     const bool is_word = !command_.empty() && command_[0] != '-' && command_.find('=') == std::string::npos;
     return !is_word || is_command(command_) ||
            std::find(std::begin(kReading), std::end(kReading), command_) != std::end(kReading);
-  }
-
-  void refuse_command() const {
-    if (words_.empty()) return;
-    for (const ForeignTable& table : foreign_tables())
-      if (const auto at = table.refused_commands.find(words_[0]); at != table.refused_commands.end())
-        ddh::fail(DDH_INVALID_ARGUMENT, "'", words_[0], "' ", at->get<std::string>());
   }
 
   // A switch may have a truth value, after "=" or as the next word.

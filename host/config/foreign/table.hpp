@@ -72,7 +72,6 @@ struct ForeignTable {
   Json flags;                // of the command line
   Json words;                // key=value of the command line
   Json variables;            // of the environment
-  Json refused_commands;     // with a sentence
   std::string command;       // of the command line; empty: none
   std::string default_file;  // of the command; empty: none
 

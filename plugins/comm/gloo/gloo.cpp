@@ -153,7 +153,9 @@ class Gloo final : public messages::Transport {
 constexpr ddh::Option kOptions[] = {
     {"only_own_hosts", "boolean", "true", "",
      "let only the addresses of the run's hosts connect; false where a host has several addresses"}};
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, DDH_ALLOC_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, nullptr};
+// Memory is counted where the host gives the service.
+constexpr const char* kWants[] = {DDH_CONFIG_IFACE, DDH_LOG_IFACE, DDH_METRICS_IFACE, DDH_ALLOC_IFACE, nullptr};
 
 }  // namespace
 }  // namespace gloo_links
@@ -161,4 +163,4 @@ constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, DDH_ALLOC_IFAC
 DDH_CXX_PLUGIN(gloo_links::Gloo, comm, "gloo", "0.1.0",
                "ranks are processes of one or more hosts, linked by TCP (Gloo)", ddh::kSchemaOf<gloo_links::kOptions>,
                gloo_links::kNeeds,
-               /*caps=*/0);
+               /*caps=*/0, .wants = gloo_links::kWants);

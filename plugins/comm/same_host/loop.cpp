@@ -71,11 +71,13 @@ class Loop final : public Transport {
   explicit Loop(const ddh_create& create) : Transport(create, std::make_unique<ThreadMemory>()) {}
 };
 
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, DDH_ALLOC_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, nullptr};
+// Memory is counted where the host gives the service.
+constexpr const char* kWants[] = {DDH_CONFIG_IFACE, DDH_LOG_IFACE, DDH_METRICS_IFACE, DDH_ALLOC_IFACE, nullptr};
 
 }  // namespace
 }  // namespace same_host
 
 DDH_CXX_PLUGIN(same_host::Loop, comm, "loop", "0.1.0", "ranks are threads of one process",
                ddh::kSchemaOf<same_host::kOptions>, same_host::kNeeds,
-               DDH_CAP_IN_PROCESS | DDH_CAP_RANKS_ARE_THREADS | DDH_CAP_SINGLE_HOST);
+               DDH_CAP_IN_PROCESS | DDH_CAP_RANKS_ARE_THREADS | DDH_CAP_SINGLE_HOST, .wants = same_host::kWants);

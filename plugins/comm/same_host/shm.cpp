@@ -109,10 +109,13 @@ class Shm final : public Transport {
   explicit Shm(const ddh_create& create) : Transport(create, std::make_unique<ProcessMemory>()) {}
 };
 
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, DDH_ALLOC_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, nullptr};
+// Memory is counted where the host gives the service.
+constexpr const char* kWants[] = {DDH_CONFIG_IFACE, DDH_LOG_IFACE, DDH_METRICS_IFACE, DDH_ALLOC_IFACE, nullptr};
 
 }  // namespace
 }  // namespace same_host
 
 DDH_CXX_PLUGIN(same_host::Shm, comm, "shm", "0.1.0", "ranks are processes that share pages of one host",
-               ddh::kSchemaOf<same_host::kOptions>, same_host::kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_SINGLE_HOST);
+               ddh::kSchemaOf<same_host::kOptions>, same_host::kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_SINGLE_HOST,
+               .wants = same_host::kWants);

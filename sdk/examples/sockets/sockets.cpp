@@ -105,10 +105,12 @@ class Sockets final : public ddh::CommBackend {
   Group* world_ = nullptr;
 };
 
-constexpr const char* kNeeds[] = {DDH_KV_IFACE, DDH_ALLOC_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_KV_IFACE, nullptr};
+// Memory is counted where the host gives the service.
+constexpr const char* kWants[] = {DDH_CONFIG_IFACE, DDH_LOG_IFACE, DDH_METRICS_IFACE, DDH_ALLOC_IFACE, nullptr};
 
 }  // namespace
 }  // namespace sockets
 
 DDH_CXX_PLUGIN(sockets::Sockets, comm, "sockets", "0.1.0", "ranks are processes that talk over Unix sockets", nullptr,
-               sockets::kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_SINGLE_HOST);
+               sockets::kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_SINGLE_HOST, .wants = sockets::kWants);
