@@ -77,7 +77,7 @@ void refuse_known_word(const Wish& wish) {
   for (const Section& section : sections) {
     names.push_back(section.name);
     list += (list.empty() ? "" : ", ") + section.name;
-    if (section.schema.find(wish.key) != nullptr) same_name = section.name + "." + wish.key;
+    if (same_name.empty() && section.schema.find(wish.key) != nullptr) same_name = section.name + "." + wish.key;
   }
   const std::string near = nearest(head_of(wish.key), names);
   if (same_name.empty()) refuse_known_word(wish);
