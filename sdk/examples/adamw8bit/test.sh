@@ -46,21 +46,21 @@ train on_disk 2 4 --strategy zero3_offload "${this[@]}" strategy.offload_optimiz
 equal first on_disk
 echo "equal bits under six strategies and in worlds of 1, 2 and 4"
 
-# Two steps, and two more by another strategy in another world.
-train half 4 2 --strategy zero1 "${this[@]}" checkpoint.every=2
-train resumed 2 4 --strategy zero3_offload "${this[@]}" --resume "$work/half"
+# From the checkpoint after two steps on, two more by another strategy in another world.
+train half 4 4 --strategy zero1 "${this[@]}" checkpoint.every=2
+train resumed 2 4 --strategy zero3_offload "${this[@]}" --resume "$work/half/checkpoints/step-2"
 equal first resumed
 
 # Bytes of the quantized state per element.
-read -r bytes numel < <(grep -B1 -A6 '"name": "exp_avg[a-z_]*\(8bit\|scale\)/' "$work"/half/checkpoints/step-*/manifest.json |
+read -r bytes numel < <(grep -B1 -A6 '"name": "exp_avg[a-z_]*\(8bit\|scale\)/' "$work"/half/checkpoints/step-2/manifest.json |
   grep -oE '"(name|bytes)": [^,]*' | awk -F'"' '/name/ { codes = $4 ~ /exp_avg_8bit/ }
     /bytes/ { n = substr($3, 3); bytes += n; if (codes) numel += n } END { print bytes, numel }')
 ((numel > 0 && 10 * bytes <= 21 * numel)) || fail "the state of $numel elements takes $bytes bytes"
 echo "state: $bytes bytes for $numel elements"
 
-train old 2 2 --strategy zero2 --optimizer "$plugins/adamw8bit_v1.so" checkpoint.every=2
-train converted 2 4 --strategy zero3 "${this[@]}" --resume "$work/old"
+train old 2 4 --strategy zero2 --optimizer "$plugins/adamw8bit_v1.so" checkpoint.every=2
+train converted 2 4 --strategy zero3 "${this[@]}" --resume "$work/old/checkpoints/step-2"
 echo "state of version 1 was converted"
-train newer 2 2 --strategy zero2 --optimizer "$plugins/adamw8bit_v3.so" checkpoint.every=2
-run refused 2 4 --strategy zero2 "${this[@]}" --resume "$work/newer" && fail "newer state was taken"
+train newer 2 4 --strategy zero2 --optimizer "$plugins/adamw8bit_v3.so" checkpoint.every=2
+run refused 2 4 --strategy zero2 "${this[@]}" --resume "$work/newer/checkpoints/step-2" && fail "newer state was taken"
 grep -q "saved by 'adamw8bit' 2.0 with state version 3; this one reads 1 to 2" "$work/log" || { cat "$work/log"; exit 1; }

@@ -34,7 +34,7 @@ for world in 1 2 4; do
 done
 train on_disk 2 5 --strategy zero3_offload strategy.offload_optimizer.device=nvme "strategy.nvme_path=$work"
 equal first on_disk
-train half 4 3 --strategy zero1 checkpoint.every=3
-train resumed 2 5 --strategy zero3_offload --resume "$work/half"
+train half 4 5 --strategy zero1 checkpoint.every=3
+train resumed 2 5 --strategy zero3_offload --resume "$work/half/checkpoints/step-3"
 equal first resumed
 echo "equal bits under six strategies and in worlds of 1, 2 and 4, also after a resume"
