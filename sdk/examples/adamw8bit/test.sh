@@ -52,7 +52,7 @@ train resumed 2 4 --strategy zero3_offload "${this[@]}" --resume "$work/half/che
 equal first resumed
 
 # Bytes of the quantized state per element.
-read -r bytes numel < <(grep -B1 -A6 '"name": "exp_avg[a-z_]*\(8bit\|scale\)/' "$work"/half/checkpoints/step-2/manifest.json |
+read -r bytes numel < <(grep -A12 '"name": "exp_avg[a-z_]*\(8bit\|scale\)/' "$work"/half/checkpoints/step-2/manifest.json |
   grep -oE '"(name|bytes)": [^,]*' | awk -F'"' '/name/ { codes = $4 ~ /exp_avg_8bit/ }
     /bytes/ { n = substr($3, 3); bytes += n; if (codes) numel += n } END { print bytes, numel }')
 ((numel > 0 && 10 * bytes <= 21 * numel)) || fail "the state of $numel elements takes $bytes bytes"

@@ -194,7 +194,6 @@ TEST_CASE("the check of an update covers slots of every extent", "[slots]") {
     const ddh_optimizer_api table = make_table();
     const Optimizers all(model.desc, {{reinterpret_cast<ddh_inst*>(&given), &table, "optimizer"}}, {&model.run, 1});
     Shard shard;
-    shard.basis.resize(512);
     const ddh_optim_shard of_all = shard.get();
     ddh_step_block block{};
     block.lr = 1;
