@@ -101,7 +101,9 @@ class SmallFloat {
   DDH_SIMD_BODY uint32_t encode(float value, uint32_t random) {
     const auto bits = static_cast<int32_t>(random & ((1u << kDropped) - 1));
     const float fraction = static_cast<float>(bits) * (1.0f / (1u << kDropped));
-    const auto small = static_cast<uint32_t>(static_cast<int32_t>(value * (1.0f / kStep) + fraction));
+    // Only what fits into an integer is converted: a NaN does not.
+    const float near = std::bit_cast<float>(choose(value < kNormal, std::bit_cast<uint32_t>(value), 0));
+    const auto small = static_cast<uint32_t>(static_cast<int32_t>(near * (1.0f / kStep) + fraction));
     const uint32_t normal = ((std::bit_cast<uint32_t>(value) + static_cast<uint32_t>(bits)) >> kDropped) - kOffset;
     const uint32_t code = choose(value < kNormal, small, normal);
     return code < kCodes ? code : kCodes - 1;
