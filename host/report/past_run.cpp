@@ -247,7 +247,7 @@ std::string PastRun::option(const std::string& key) const {
 }
 
 std::string PastRun::plugin(const std::string& key) const {
-  const std::string given = option(key);
+  std::string given = option(key);
   const std::string file = fs::path(given).filename().string();
   const size_t suffix = file.find(".so");
   if (suffix == std::string::npos) return given;
