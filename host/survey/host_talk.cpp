@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,22 +30,6 @@ Pipe make_pipe() {
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
-[[noreturn]] void become(std::vector<std::string> words, int in, int out, int errors) {
-  ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::dup2(in, STDIN_FILENO);
-  ::dup2(out, STDOUT_FILENO);
-  ::dup2(errors, STDERR_FILENO);
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  ::execvp(argv[0], argv.data());
-  ::_exit(127);
-}
-
 constexpr std::string_view kBegin = "{\"ddhost\":";
 
 }  // namespace
@@ -58,7 +41,7 @@ HostTalk::HostTalk(const Host& host, const std::string& ssh_config) : errors_(::
   pid_ = ::fork();
   if (pid_ < 0)
     ddh::fail(DDH_RESOURCE_EXHAUSTED, "no process can be started for host ", host.name, ": ", std::strerror(errno));
-  if (pid_ == 0) become(words, questions.out.get(), answers.in.get(), errors_.get());
+  if (pid_ == 0) become_program(words, questions.out.get(), answers.in.get(), errors_.get());
   to_ = std::move(questions.in);
   from_ = std::move(answers.out);
 }

@@ -18,25 +18,22 @@
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {
-namespace {
 
-// In the child. The agents go on if the terminal sends Ctrl-C: this program tells them.
-[[noreturn]] void become_ssh(const std::string& host, const std::string& ssh_config, int stdin_fd) {
+void become_program(std::vector<std::string> words, int in, int out, int errors) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::dup2(stdin_fd, STDIN_FILENO);
-  std::vector<std::string> words = remote_command(host, ssh_config);
+  ::dup2(in, STDIN_FILENO);
+  ::dup2(out, STDOUT_FILENO);
+  ::dup2(errors, STDERR_FILENO);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   ::execvp(argv[0], argv.data());
   ::_exit(127);
 }
-
-}  // namespace
 
 std::string quoted(const std::string& text) {
   std::string out = "'";
@@ -88,7 +85,7 @@ RemoteAgents::RemoteAgents(const std::vector<Agent>& agents, const std::string& 
     const pid_t pid = ::fork();
     if (pid < 0)
       ddh::fail(DDH_RESOURCE_EXHAUSTED, "ssh can't be started for host ", agent.host, ": ", std::strerror(errno));
-    if (pid == 0) become_ssh(agent.host, ssh_config, its.get());
+    if (pid == 0) become_program(remote_command(agent.host, ssh_config), its.get(), STDOUT_FILENO, STDERR_FILENO);
     processes_.push_back({pid, agent.host});
     const std::string line = to_json(agent.order).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
     for (size_t done = 0; done < line.size();) {

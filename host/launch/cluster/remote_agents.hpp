@@ -61,6 +61,9 @@ class RemoteAgents {
 std::string quoted(const std::string& text);
 // The words that start an agent on a host.
 std::vector<std::string> remote_command(const std::string& host, const std::string& ssh_config);
+// In a forked child: runs a program with these descriptors as its standard streams. It ends with its parent. Ctrl-C of the
+// terminal does not reach it: the parent tells it.
+[[noreturn]] void become_program(std::vector<std::string> words, int in, int out, int errors);
 // The file of this program.
 std::string own_program();
 

@@ -281,12 +281,12 @@ void StepCoordinator::merge_requests() {
 
 void StepCoordinator::count_updates() {
   const std::span<const uint8_t> trained = optimizers_->trained_by(program_);
-  for (size_t p = 0; p < trained.size(); ++p) optimizer_->param_steps[p] += trained[p];
-  advance_numbers(*optimizer_);
-  for (Optimizers::Instance& follower : optimizers_->followers()) {
-    for (size_t p = 0; p < trained.size(); ++p) follower.param_steps[p] += trained[p];
-    advance_numbers(follower);
-  }
+  const auto count = [&](Optimizers::Instance& o) {
+    for (size_t p = 0; p < trained.size(); ++p) o.param_steps[p] += trained[p];
+    advance_numbers(o);
+  };
+  count(*optimizer_);
+  for (Optimizers::Instance& follower : optimizers_->followers()) count(follower);
 }
 
 // On every rank, also on one that updates nothing: so they stay equal.

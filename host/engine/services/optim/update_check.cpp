@@ -35,7 +35,7 @@ struct UpdateBuffer {
     return (sized ? *sized : (numel + block - 1) / block) * element_bytes;
   }
   [[nodiscard]] const char* at(uint64_t flat_offset) const { return base + bytes_before(flat_offset); }
-  // The element, counted from the parameter's first, that begins so many bytes behind those of `param_offset`.
+  // The index, in the tensor of this buffer, of the element that lies `bytes` behind the element of `param_offset`.
   [[nodiscard]] uint64_t element_at(uint64_t param_offset, uint64_t bytes) const {
     return param_offset / block + bytes / element_bytes;
   }
