@@ -12,6 +12,7 @@ source=$(cd "$here/../.." && pwd)
 build=$(cd "$1" && pwd)
 shift
 export STEPS=${STEPS:-2000}
+export DDHOST_LIBTORCH=${DDHOST_LIBTORCH:-$source/.deps/libtorch-wheel/torch}
 seeds=${SEEDS:-1 2 3}
 data=${DDHOST_DATA:-$source/../shared/data}
 text=$data/shakespeare/input.txt
@@ -30,14 +31,15 @@ plugin() {
   fi
   echo "$work/$1/plugins/$1.so"
 }
-# train NAME settings...: one run of the 0.8M character GPT with the row's seed.
+# train NAME settings...: one run of the 0.8M character GPT with the row's seed. Rows share a run of the same settings.
 train() {
-  local name=$1
+  local name=$1 dir
   shift
-  rm -rf "${work:?}/run_$name"
-  "$prefix/bin/ddhost" --config "$source/configs/gpt_char.json" "data.path=$text" "run.dir=$work/run_$name" \
+  dir=$work/$(echo "$seed $*" | sha256sum | cut -c 1-16)
+  [[ -d $dir ]] || "$prefix/bin/ddhost" --config "$source/configs/gpt_char.json" "data.path=$text" "run.dir=$dir" \
     run.sample_tokens=0 checkpoint.every_minutes=0 optimizer.lr=3e-3 "train.steps=$STEPS" "run.seed=$seed" "$@" \
     >"$work/$name.log" 2>&1 || { tail -5 "$work/$name.log" >&2; exit 1; }
+  ln -sfn "$dir" "$work/run_$name"
 }
 # Of a run: the validation loss at its end, the mean training loss of its last 50 steps, a counter of its summary.
 val_loss() { grep -oE '"val_loss":[^,}]*' "$work/run_$1/metrics.jsonl" | tail -1 | cut -d: -f2; }
