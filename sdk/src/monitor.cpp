@@ -33,6 +33,9 @@ const void* Monitor::interface(std::string_view id) const {
       [](ddh_inst* i, const char* summary, ddh_err* err) noexcept {
         return guard(err, [&] { self_as<Monitor>(i).end(summary); });
       },
+      [](ddh_inst* i, const ddh_event* event, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Monitor>(i).event(copy_of(event)); });
+      },
   };
   return id == DDH_MONITOR_IFACE ? &table : nullptr;
 }

@@ -6,8 +6,6 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-DDH_STRUCT_RULE(ddh_optimizer_number, DDH_OPTIMIZER_NUMBER_MIN_SIZE, DDH_RESERVED(ddh_optimizer_number));
-
 namespace {
 // The arguments of an update as this build's structs, all of them checked.
 struct UpdateCopy {

@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x5f8d3883a40367ad)
-#define DDH_HEADER_CHECKSUM_TEXT "5f8d3883a40367ad"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x1b3ef8eff775dc5b)
+#define DDH_HEADER_CHECKSUM_TEXT "1b3ef8eff775dc5b"
 #endif

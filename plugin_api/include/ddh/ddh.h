@@ -5,6 +5,7 @@
 #define DDH_DDH_H
 
 #include "ddh/abi.h"
+#include "ddh/kind/batch_view.h"
 #include "ddh/kind/codec.h"
 #include "ddh/kind/comm.h"
 #include "ddh/kind/device.h"

@@ -5,12 +5,6 @@
 
 #include "engine/services/tables/tables.hpp"
 
-namespace ddh {
-inline namespace v1 DDH_HIDDEN {
-DDH_STRUCT_RULE(ddh_decide_args, DDH_DECIDE_ARGS_MIN_SIZE);
-}  // namespace DDH_HIDDEN
-}  // namespace ddh
-
 namespace ddhost::detail {
 namespace {
 

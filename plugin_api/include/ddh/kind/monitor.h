@@ -2,10 +2,10 @@
  *
  * ddh/kind/monitor.h: "ddh.monitor/0", a plugin that records a run, for example in a file or a database.
  *
- *   created --begin--> recording --row*--> (end) --> destroyed
+ *   created --begin--> recording --(row | event)*--> (end) --> destroyed
  *
  * Only rank 0 has an instance of each monitor of the run. Rows arrive in order; their steps never decrease. If a run
- * fails, instances are destroyed without `end`. An error of any call ends the run with the monitor's message. Its
+ * fails, instances get DDH_EVENT_FAILED and are destroyed without `end`; if rank 0 itself dies, they get nothing. An error of any call ends the run with the monitor's message. Its
  * options are in the section "monitor.<id>".
  * Draft: it may still change after 1.0. */
 #ifndef DDH_KIND_MONITOR_H
@@ -49,6 +49,19 @@ typedef struct ddh_row {
 } ddh_row;
 #define DDH_ROW_MIN_SIZE 40u
 
+/* Kinds of events. */
+#define DDH_EVENT_RESUMED 1    /* the run goes on after `step`; text: the folder of the checkpoint */
+#define DDH_EVENT_CHECKPOINT 2 /* a checkpoint of `step` is complete; text: its folder */
+#define DDH_EVENT_FAILED 3     /* the run ends by an error after `step`; text: its sentence. No call follows. */
+
+typedef struct ddh_event {
+  uint32_t struct_size;
+  int32_t kind;     /* DDH_EVENT_* */
+  int64_t step;     /* the last step that is complete; 0: none */
+  const char* text; /* see above; UTF-8 */
+} ddh_event;
+#define DDH_EVENT_MIN_SIZE 24u
+
 typedef struct ddh_monitor_api {
   uint32_t struct_size;
   uint32_t reserved0;
@@ -58,7 +71,9 @@ typedef struct ddh_monitor_api {
   ddh_rc (*row)(ddh_inst* self, const ddh_row* row, ddh_err* err) DDH_NX;
   /* Called after the last row if the run did not fail. `summary` is one JSON object: memory, times, counters. [main] */
   ddh_rc (*end)(ddh_inst* self, const char* summary, ddh_err* err) DDH_NX;
+  /* Records what happened between rows. May be NULL. [main] */
+  ddh_rc (*event)(ddh_inst* self, const ddh_event* event, ddh_err* err) DDH_NX;
 } ddh_monitor_api;
-#define DDH_MONITOR_API_MIN_SIZE 32u
+#define DDH_MONITOR_API_MIN_SIZE 40u
 
 #endif

@@ -182,10 +182,12 @@ typedef struct ddh_state_entry {
   int32_t kind; /* DDH_STATE_* */
   int32_t slot; /* index of the optimizer's slot */
   int32_t dtype;
-  int32_t memory;         /* DDH_MEM_* */
-  uint64_t offset, numel; /* elements inside the parameter; multiples of DDH_GRID, but for the parameter's end */
-  void* data;             /* see above; NULL with DDH_MEM_FILE: see state_read */
-  int32_t replica_index;  /* the entry with 0 is saved; all replicas of an entry hold equal values */
+  int32_t memory; /* DDH_MEM_* */
+  /* Elements inside the parameter; multiples of DDH_GRID, but for the parameter's end. Also where the slot has one value per
+   * block (DDH_SLOT_PER_BLOCK): `data` then begins with the value of block offset / DDH_GRID. */
+  uint64_t offset, numel;
+  void* data;            /* see above; NULL with DDH_MEM_FILE: see state_read */
+  int32_t replica_index; /* the entry with 0 is saved; all replicas of an entry hold equal values */
   int32_t replica_count;
   /* DDH_STATE_OWN: unique among the strategy's own names, lower case, digits, '_' and '.'; part of the name in a checkpoint.
    * With param -1, offset and numel count in one array of that name. Else NULL. */

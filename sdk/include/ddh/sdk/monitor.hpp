@@ -23,6 +23,7 @@ class Monitor : public Instance {
   virtual void begin(const ddh_monitor_args& args) = 0;
   virtual void row(const ddh_row& row) = 0;
   virtual void end(const char* /*summary*/) {}
+  virtual void event(const ddh_event& /*event*/) {}  // kinds that a monitor doesn't know are no error
 
   [[nodiscard]] const void* interface(std::string_view id) const override;
 

@@ -66,10 +66,15 @@ DDH_STRUCT_RULE(ddh_estimate_args, DDH_ESTIMATE_ARGS_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_estimate, DDH_ESTIMATE_MIN_SIZE, DDH_RESERVED(ddh_estimate));
 DDH_STRUCT_RULE(ddh_sample_args, DDH_SAMPLE_ARGS_MIN_SIZE);
 
+// ---- kind/batch_view.h
+DDH_STRUCT_RULE(ddh_sample_part, DDH_SAMPLE_PART_MIN_SIZE);
+
 // ---- kind/optimizer.h, service/optim.h
 DDH_STRUCT_RULE(ddh_update_args, DDH_UPDATE_ARGS_MIN_SIZE, DDH_RESERVED(ddh_update_args));
 DDH_STRUCT_RULE(ddh_prepare_args, DDH_PREPARE_ARGS_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_step_block, DDH_STEP_BLOCK_MIN_SIZE);
+DDH_STRUCT_RULE(ddh_decide_args, DDH_DECIDE_ARGS_MIN_SIZE);
+DDH_STRUCT_RULE(ddh_optimizer_number, DDH_OPTIMIZER_NUMBER_MIN_SIZE, DDH_RESERVED(ddh_optimizer_number));
 DDH_STRUCT_RULE(ddh_slot_desc, DDH_SLOT_DESC_MIN_SIZE, DDH_RESERVED(ddh_slot_desc));
 DDH_STRUCT_RULE(ddh_optim_shard, DDH_OPTIM_SHARD_MIN_SIZE, DDH_RESERVED(ddh_optim_shard));
 
@@ -100,6 +105,7 @@ DDH_STRUCT_RULE(ddh_schedule_args, DDH_SCHEDULE_ARGS_MIN_SIZE, DDH_RESERVED(ddh_
 DDH_STRUCT_RULE(ddh_schedule_number, DDH_SCHEDULE_NUMBER_MIN_SIZE, DDH_RESERVED(ddh_schedule_number));
 DDH_STRUCT_RULE(ddh_monitor_args, DDH_MONITOR_ARGS_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_row, DDH_ROW_MIN_SIZE, DDH_RESERVED(ddh_row));
+DDH_STRUCT_RULE(ddh_event, DDH_EVENT_MIN_SIZE);
 
 // ---- kind/codec.h
 DDH_STRUCT_RULE(ddh_codec_args, DDH_CODEC_ARGS_MIN_SIZE, DDH_RESERVED(ddh_codec_args));
