@@ -49,7 +49,8 @@ const ddh_monitor_api kMonitorTable = {
     },
     [](ddh_inst* inst, const char* summary, ddh_err* err) noexcept {
       return monitor_of(inst).note(ddh::str("end ", summary), err);
-    }};
+    },
+    nullptr};
 
 ddh_desc desc_of(const char* id) {
   ddh_desc desc{};
