@@ -187,9 +187,11 @@ std::string command_line(const Cell& cell) {
   return line;
 }
 
+bool all_variants() { return std::getenv("DDHOST_ALL_VARIANTS") != nullptr; }
+
 std::vector<Variant> taken_variants() {
   std::vector<Variant> out = given_strategy() != nullptr ? ways_of(given_strategy()) : built_in_ways();
-  if (std::getenv("DDHOST_ALL_VARIANTS") == nullptr)
+  if (!all_variants())
     out.erase(std::remove_if(out.begin(), out.end(), [](const Variant& way) { return !way.always; }), out.end());
   return out;
 }

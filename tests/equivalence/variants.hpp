@@ -79,6 +79,15 @@ Result attempt(const Cell& cell);
 // The command line of a cell, for a reader who repeats it by hand.
 std::string command_line(const Cell& cell);
 
+// DDHOST_ALL_VARIANTS is set, as in `./dev test --all`.
+bool all_variants();
+// The first `few` of these; all of them with DDHOST_ALL_VARIANTS.
+template <class T>
+std::vector<T> selected(size_t few, std::vector<T> all) {
+  if (!all_variants() && all.size() > few) all.erase(all.begin() + static_cast<std::ptrdiff_t>(few), all.end());
+  return all;
+}
+
 // All selected variants, the reference first; DDHOST_ALL_VARIANTS and DDHOST_STRATEGY select them.
 std::vector<Variant> taken_variants();
 // "ddp", "zero1", ... or the strategy in DDHOST_STRATEGY, without those in `except`.

@@ -34,7 +34,7 @@ void check_same_sums(const Result& reference, const Result& other) {
   check_plan(other);
 }
 
-bool takes_selection() { return std::getenv("DDHOST_ALL_VARIANTS") == nullptr && taken_strategies().size() > 1; }
+bool takes_selection() { return !all_variants() && taken_strategies().size() > 1; }
 
 // Every selected variant in every world of `worlds`.
 std::vector<Spread> product(const std::vector<int>& worlds) {

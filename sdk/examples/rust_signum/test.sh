@@ -11,7 +11,8 @@ trap 'rm -rf "$work"' EXIT
 fail() { echo "FAILED: $*"; exit 1; }
 "$here/build.sh" "$prefix" "$work/build"
 rust=$work/build/rust_signum.so
-[[ $(nm -D --defined-only "$rust" | grep -c ' [TDB] ') == 1 ]] || fail "symbols beside the entry: $(nm -D --defined-only "$rust")"
+symbols=$(nm -D --defined-only "$rust")
+[[ $(grep -c ' [TDB] ' <<<"$symbols") == 1 ]] || fail "symbols beside the entry: $symbols"
 
 train() { # name, optimizer, settings...
   "$prefix/bin/ddhost" --model "$model" --optimizer "$2" train.steps=6 run.quiet=true run.check_plugins=true \

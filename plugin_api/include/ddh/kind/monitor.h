@@ -5,8 +5,8 @@
  *   created --begin--> recording --(row | event)*--> (end) --> destroyed
  *
  * Only rank 0 has an instance of each monitor of the run. Rows arrive in order; their steps never decrease. If a run
- * fails, instances get DDH_EVENT_FAILED and are destroyed without `end`; if rank 0 itself dies, they get nothing. An error of any call ends the run with the monitor's message. Its
- * options are in the section "monitor.<id>".
+ * fails, instances get DDH_EVENT_FAILED and are destroyed without `end`; if rank 0 itself dies, they get nothing. An error
+ * of any call ends the run with the monitor's message. Its options are in the section "monitor.<id>".
  * Draft: it may still change after 1.0. */
 #ifndef DDH_KIND_MONITOR_H
 #define DDH_KIND_MONITOR_H
