@@ -216,8 +216,11 @@ std::string list_text(const char* const* list) {
   return text;
 }
 
-// Whether the model computes with a native API of the device.
+// Whether the model computes with a native API of the device, or on the host in memory that the host reaches.
 bool shares_api(const PreparedRun& plan) {
+  if (plan.device.has_cap(DDH_CAP_HOST_REACHABLE))
+    for (const char* const* known = plan.model.desc->native_apis; *known != nullptr; ++known)
+      if (std::strcmp(*known, "host") == 0) return true;
   for (const char* const* of = plan.device.desc->native_apis; of != nullptr && *of != nullptr; ++of)
     for (const char* const* known = plan.model.desc->native_apis; *known != nullptr; ++known)
       if (std::strcmp(*of, *known) == 0) return true;

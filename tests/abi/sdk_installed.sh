@@ -80,7 +80,10 @@ for plugin in "$work"/build/plugins/*.so; do
   esac
 done
 quiet "$prefix/bin/ddhost" --model "$work/build/plugins/linear_model.so" --nproc 2 --strategy zero2 train.steps=60 \
-  optimizer.lr=0.05 "run.dir=$work/runs/linear"
+  optimizer.lr=0.05 "run.dir=$work/runs/linear" --save-final "$work/linear.safetensors"
+quiet "$prefix/bin/ddhost" --model "$work/build/plugins/linear_model.so" --nproc 2 --strategy zero3 train.steps=60 \
+  optimizer.lr=0.05 --device sim "run.dir=$work/runs/linear_on_sim" --save-final "$work/linear_on_sim.safetensors"
+cmp "$work"/{linear,linear_on_sim}.safetensors || fail "the example model has other bits on --device sim"
 grep -o '"loss":[^,]*' "$work/runs/linear/metrics.jsonl" | cut -d: -f2 |
   awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(last < 0.2 * first) }' || fail "the example model does not learn"
 train 2 "$work/build/plugins/ddp_in_c.so"

@@ -266,8 +266,8 @@ typedef struct ddh_desc {
   uint64_t uses;             /* DDH_FEATURE_* */
   uint64_t understands;      /* DDH_FEATURE_* */
   /* A device: the native API of its streams and memory ("cuda"). A model: those that it computes with, beside the CPU. A
-   * model whose list is not NULL runs on a device without host memory only if both name the same API. NULL-terminated; NULL:
-   * a device without one, or a model that takes every device. */
+   * model whose list is not NULL runs on a device without host memory only if both name the same API, or if the model names
+   * "host" and the device has DDH_CAP_HOST_REACHABLE. NULL-terminated; NULL: a device without one, a model for every device. */
   const char* const* native_apis;
   /* Who made it, as a reversed domain name ("org.example"), where to find it, and its licence as SPDX writes it. "" or NULL:
    * not said. */

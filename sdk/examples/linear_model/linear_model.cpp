@@ -6,6 +6,9 @@
 //
 // One unit holds W (inputs, outputs) and b (outputs). A sample is a random x and t = x V + c, with V and c fixed by the seed,
 // so that the loss falls to 0. Everything is fp32.
+//
+// It computes on the host in the order of the call's stream, so it also trains on a device with its own memory, if the host
+// reaches that: --device sim. On the CPU a stream runs at once.
 #include <map>
 #include <memory>
 #include <vector>
@@ -13,6 +16,7 @@
 #include "ddh/sdk/kernels/counter_rng.hpp"
 #include "ddh/sdk/model.hpp"
 #include "ddh/sdk/options.hpp"
+#include "ddh/sdk/stream.hpp"
 
 namespace {
 
@@ -22,6 +26,8 @@ struct Batch {
   size_t n = 0;
   Floats x, t;  // (n, inputs), (n, outputs)
 };
+
+using SharedBatch = std::shared_ptr<const Batch>;
 
 class LinearModel final : public ddh::Model {
  public:
@@ -47,20 +53,63 @@ class LinearModel final : public ddh::Model {
 
   // Any thread may call it: it reads only constant data.
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override {
-    auto batch = std::make_unique<Batch>(Batch{args.n_samples, Floats(args.n_samples * inputs_), {}});
-    batch->t.resize(args.n_samples * outputs_);
-    for (size_t s = 0; s < batch->n; ++s) fill(static_cast<uint64_t>(args.samples[s]), s, *batch);
+    Batch batch{args.n_samples, Floats(args.n_samples * inputs_), Floats(args.n_samples * outputs_)};
+    for (size_t s = 0; s < batch.n; ++s) fill(static_cast<uint64_t>(args.samples[s]), s, batch);
     info.items = args.n_samples;
     info.loss_count = args.n_samples;
-    return reinterpret_cast<ddh_batch*>(batch.release());
+    return reinterpret_cast<ddh_batch*>(
+        std::make_unique<SharedBatch>(std::make_shared<Batch>(std::move(batch))).release());
   }
-  void batch_destroy(ddh_batch* batch) noexcept override { delete reinterpret_cast<Batch*>(batch); }
+  void batch_destroy(ddh_batch* batch) noexcept override { delete reinterpret_cast<SharedBatch*>(batch); }
 
+  // Work that is queued owns what it needs: its copy of the views, and a share of the batch and of what is kept.
   void forward(const ddh_unit_call& c) override {
-    const Batch& batch = *reinterpret_cast<const Batch*>(c.batch);
-    Kept& kept = kept_[c.micro_batch];
-    const auto* w = static_cast<const float*>(ddh_view_param(c.view, 0)->data);
-    const auto* b = static_cast<const float*>(ddh_view_param(c.view, 1)->data);
+    const Use use(c);
+    const SharedBatch batch = *reinterpret_cast<const SharedBatch*>(c.batch);
+    const auto kept = std::make_shared<Kept>();
+    kept_[c.micro_batch] = kept;
+    const auto reads =
+        ddh::Accesses().reads(use.weight.data, bytes(weight_numel())).reads(use.bias.data, bytes(outputs_));
+    ddh::run_on_stream(*host.stream, host.h, c.stream, reads, "forward", [=, this] { compute(use, *batch, *kept); });
+  }
+
+  void backward(const ddh_unit_call& c) override {
+    const Use use(c);
+    const SharedBatch batch = *reinterpret_cast<const SharedBatch*>(c.batch);
+    const auto kept = kept_.at(c.micro_batch);
+    ddh::Accesses writes;
+    if (use.weight.grad != nullptr) writes.updates(use.weight.grad, bytes(weight_numel()));
+    if (use.bias.grad != nullptr) writes.updates(use.bias.grad, bytes(outputs_));
+    const auto scale = static_cast<float>(c.seed_scale);
+    ddh::run_on_stream(*host.stream, host.h, c.stream, writes, "backward",
+                       [=, this] { differentiate(use, *batch, *kept, scale); });
+  }
+
+  // The host has waited for the forward.
+  void metrics(int32_t, int32_t micro_batch, double* sums, double* counts) override {
+    const Kept& kept = *kept_.at(micro_batch);
+    sums[0] = kept.loss;
+    counts[0] = static_cast<double>(kept.samples);
+  }
+  void discard(int32_t micro_batch) noexcept override { kept_.erase(micro_batch); }
+
+ private:
+  struct Use {  // of the unit: its parameters and where their gradients go
+    explicit Use(const ddh_unit_call& c) : weight(*ddh_view_param(c.view, 0)), bias(*ddh_view_param(c.view, 1)) {}
+    ddh_param_view weight, bias;
+  };
+  struct Kept {    // kept from forward to discard
+    Floats error;  // (n, outputs): y - t
+    double loss = 0;
+    size_t samples = 0;
+  };
+
+  [[nodiscard]] size_t weight_numel() const { return inputs_ * outputs_; }
+  static uint64_t bytes(size_t numel) { return numel * sizeof(float); }
+
+  void compute(const Use& use, const Batch& batch, Kept& kept) const {
+    const auto* w = static_cast<const float*>(use.weight.data);
+    const auto* b = static_cast<const float*>(use.bias.data);
     kept = {Floats(batch.n * outputs_), 0, batch.n};
     for (size_t s = 0; s < batch.n; ++s) {
       for (size_t o = 0; o < outputs_; ++o) {
@@ -74,34 +123,18 @@ class LinearModel final : public ddh::Model {
   }
 
   // The view says whether to write the gradient of this use or to add it. Gradients are scaled by seed_scale.
-  void backward(const ddh_unit_call& c) override {
-    const Batch& batch = *reinterpret_cast<const Batch*>(c.batch);
-    const Kept& kept = kept_.at(c.micro_batch);
+  void differentiate(const Use& use, const Batch& batch, const Kept& kept, float scale) const {
     Floats dw(inputs_ * outputs_), db(outputs_);
     for (size_t s = 0; s < batch.n; ++s) {
       for (size_t o = 0; o < outputs_; ++o) {
-        const float g = 2 * static_cast<float>(c.seed_scale) * kept.error[s * outputs_ + o];
+        const float g = 2 * scale * kept.error[s * outputs_ + o];
         db[o] += g;
         for (size_t i = 0; i < inputs_; ++i) dw[i * outputs_ + o] += batch.x[s * inputs_ + i] * g;
       }
     }
-    give(*ddh_view_param(c.view, 0), dw);
-    give(*ddh_view_param(c.view, 1), db);
+    give(use.weight, dw);
+    give(use.bias, db);
   }
-
-  void metrics(int32_t, int32_t micro_batch, double* sums, double* counts) override {
-    const Kept& kept = kept_.at(micro_batch);
-    sums[0] = kept.loss;
-    counts[0] = static_cast<double>(kept.samples);
-  }
-  void discard(int32_t micro_batch) noexcept override { kept_.erase(micro_batch); }
-
- private:
-  struct Kept {    // kept from forward to discard
-    Floats error;  // (n, outputs): y - t
-    double loss = 0;
-    size_t samples = 0;
-  };
 
   static void give(const ddh_param_view& view, const Floats& gradient) {
     auto* out = static_cast<float*>(view.grad);
@@ -126,16 +159,17 @@ class LinearModel final : public ddh::Model {
   const size_t inputs_, outputs_;
   const ddh::CounterRng data_;
   ddh::ModelDesc desc_;
-  std::map<int32_t, Kept> kept_;  // per micro-batch
+  std::map<int32_t, std::shared_ptr<Kept>> kept_;  // per micro-batch
 };
 
 constexpr ddh::Option kOptions[] = {
     {"inputs", "integer", "16", R"("minimum": 1, "maximum": 65536)", "numbers in a sample"},
     {"outputs", "integer", "4", R"("minimum": 1, "maximum": 65536)", "numbers to predict"},
 };
-constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, nullptr};
+constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_STREAM_IFACE, nullptr};
+constexpr const char* kApis[] = {"host", nullptr};
 
 }  // namespace
 
 DDH_CXX_PLUGIN(LinearModel, model, "linear", "1.0.0", "linear regression, as an example", ddh::kSchemaOf<kOptions>,
-               kNeeds, DDH_CAP_IN_PROCESS);
+               kNeeds, DDH_CAP_IN_PROCESS | DDH_CAP_STREAM_ORDERED, .native_apis = kApis);
