@@ -316,7 +316,11 @@ std::vector<std::string> choose_newest(PreparedRun& run) {
     require_nothing_to_lose(run);
     std::string none = "there is no checkpoint in '" + run.run_dir.string() + "' yet: the run begins at step 1";
     if (!saves_checkpoints(flat(run.config.effective())))
-      none += ", and saves none (checkpoint.every, checkpoint.every_minutes), so it can't be resumed either";
+      none += run.config.get<bool>("checkpoint.on_exit")
+                  ? ", and saves a checkpoint only if it is stopped; give checkpoint.every or "
+                    "checkpoint.every_minutes, so that "
+                    "a crash can be resumed too"
+                  : ", and saves none (checkpoint.every, checkpoint.every_minutes), so it can't be resumed either";
     return {none};
   }
   std::optional<Manifest> newest;

@@ -109,10 +109,13 @@ TEST_CASE("where all checkpoints are damaged, no sentence speaks of an older one
   CHECK_THAT(said.err, Catch::Contains("all checkpoints in") && !Catch::Contains("older checkpoint"));
 }
 
-TEST_CASE("a run without checkpoints that is started with --resume auto says that it can't be resumed", "[cli]") {
+TEST_CASE("a run without checkpoints that is started with --resume auto says when it can't be resumed", "[cli]") {
   const Runs runs;
-  CHECK_THAT(runs.train("a", {"--resume", "auto"}).err, Catch::Contains("saves none"));
-  CHECK_THAT(runs.train("b", {"--resume", "auto", "checkpoint.every=2"}).err, !Catch::Contains("saves none"));
+  CHECK_THAT(runs.train("a", {"--resume", "auto"}).err,
+             Catch::Contains("only if it is stopped; give checkpoint.every"));
+  CHECK_THAT(runs.train("b", {"--resume", "auto", "checkpoint.on_exit=false"}).err, Catch::Contains("saves none"));
+  CHECK_THAT(runs.train("c", {"--resume", "auto", "checkpoint.every=2"}).err,
+             !Catch::Contains("give checkpoint.every"));
 }
 
 TEST_CASE("a flag that takes a list adds up, and the numbers of ckpt prune are checked in words", "[cli]") {
