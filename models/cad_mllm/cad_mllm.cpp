@@ -125,6 +125,26 @@ ddh_batch* CadMllm::batch_of(int32_t stage, int64_t B, const std::vector<int64_t
   return give_away(std::move(batch));
 }
 
+void CadMllm::view(const ddh_batch* batch, uint32_t sample, const ddh::SampleParts& parts) const {
+  const auto& of_batch = *reinterpret_cast<const CadBatch*>(batch);
+  const int64_t* const ids = of_batch.ids.const_data_ptr<int64_t>() + sample * of_batch.T;
+  parts.text("text", text_of({ids, ids + of_batch.T}));
+  std::vector<int64_t> targets;
+  for (size_t r = 0; r < of_batch.sample_of_row.size(); ++r)
+    if (of_batch.sample_of_row[r] == sample) targets.push_back(of_batch.targets.const_data_ptr<int64_t>()[r]);
+  parts.text("targets", text_of(targets));
+  const auto size = [](int64_t n) { return static_cast<uint64_t>(n); };
+  if (of_batch.pixels.defined()) {
+    const uint64_t side = size(config_.image.side);
+    const float* const pixels = of_batch.pixels.const_data_ptr<float>() + sample * config_.image.numel();
+    parts.pixels("image", {size(config_.image.views), side, side, 3},
+                 images::shown_pixels(pixels, config_.image.views, transform_of(config_.image)));
+  }
+  if (of_batch.points.defined())
+    parts.values("points", {size(config_.point.points), 6, 1, 1},
+                 of_batch.points.const_data_ptr<float>() + sample * config_.point.numel());
+}
+
 // A condition is a sample of the evaluation data: its image and points, and its caption unless a prompt is given. Instead of
 // one, files may be given.
 void CadMllm::sampler_begin(const ddh_sample_args& args) {

@@ -16,6 +16,7 @@
 
 #include "batch.hpp"
 #include "data.hpp"
+#include "ddh/sdk/batch_view.hpp"
 #include "ddh/sdk/torch/model.hpp"
 #include "sampler.hpp"
 #include "unit.hpp"
@@ -35,6 +36,12 @@ class DDH_HIDDEN CadMllm final : public ddh::TorchModel {
   void sampler_begin(const ddh_sample_args& args) override;
   ddh_batch* sampler_next() override;
   const char* sampler_text() override;
+
+  // Text and targets of a sample, and its views and points where the stage has them; zeros where the sample has none.
+  void view(const ddh_batch* batch, uint32_t sample, const ddh::SampleParts& parts) const;
+  [[nodiscard]] const void* interface(std::string_view id) const override {
+    return id == DDH_BATCH_VIEW_IFACE ? ddh::batch_view_table<CadMllm>() : TorchModel::interface(id);
+  }
 
   // A batch of given ids and labels (B, T), with pixels and points as the stage has them; logits of all rows are kept.
   ddh_batch* batch_of(int32_t stage, int64_t B, const std::vector<int64_t>& ids, const std::vector<int64_t>& labels,

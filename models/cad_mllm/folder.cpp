@@ -198,18 +198,10 @@ class FolderItems final : public ItemSet {
 };
 
 void write_png(const float* pixels, const ImageShape& shape, const std::string& path) {
-  const images::TransformOptions scale = transform_of(shape);
-  const int64_t side = shape.side;
-  std::vector<uint8_t> bytes;
-  for (int64_t i = 0; i < side * side; ++i) {
-    for (size_t c = 0; c < 3; ++c) {
-      const float value = pixels[static_cast<int64_t>(c) * side * side + i] * scale.deviation.at(c) + scale.mean.at(c);
-      bytes.push_back(static_cast<uint8_t>(std::lround(std::clamp(255.0F * value, 0.0F, 255.0F))));
-    }
-  }
+  const std::vector<uint8_t> bytes = images::shown_pixels(pixels, 1, transform_of(shape));
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
-  image.width = image.height = static_cast<png_uint_32>(side);
+  image.width = image.height = static_cast<png_uint_32>(shape.side);
   image.format = PNG_FORMAT_RGB;
   if (png_image_write_to_file(&image, path.c_str(), 0, bytes.data(), 0, nullptr) == 0)
     ddh::fail(DDH_PERMISSION_DENIED, "cannot write '", path, "': ", image.message);

@@ -107,6 +107,12 @@ ddh_batch* Cnn::batch_of_pixels(const std::vector<float>& pixels, const std::vec
   return batch;
 }
 
+void Cnn::view(const ddh_batch* batch, uint32_t sample, const ddh::SampleParts& parts) const {
+  const images::ImageBatch& i = reinterpret_cast<const CnnBatch*>(batch)->images;
+  const at::Tensor pixels = i.pixels[sample];  // of a contiguous tensor
+  loader_.show(pixels.const_data_ptr<float>(), i.labels[sample], i.targets[sample], parts);
+}
+
 void Cnn::batch_destroy(ddh_batch* batch) noexcept {
   host.alloc->account(host.h, DDH_TAG_DATA, -batch_of(batch).images.bytes());
   std::unique_ptr<CnnBatch>(&batch_of(batch)).reset();

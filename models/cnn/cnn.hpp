@@ -30,6 +30,12 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
   // The three figures of `out` that a plan needs beside activation_bytes.
   void add_peaks(const ddh_estimate_args& args, ddh_estimate& out);
 
+  // The image or the frames of a sample, and its class.
+  void view(const ddh_batch* batch, uint32_t sample, const ddh::SampleParts& parts) const;
+  [[nodiscard]] const void* interface(std::string_view id) const override {
+    return id == DDH_BATCH_VIEW_IFACE ? ddh::batch_view_table<Cnn>() : TorchModel::interface(id);
+  }
+
   // A batch of given pixels (B, [frames,] channels, side, side), which keeps its logits.
   ddh_batch* batch_of_pixels(const std::vector<float>& pixels, const std::vector<int64_t>& labels);
 

@@ -150,6 +150,18 @@ const char* Gpt::sampler_text() {
   return text_.c_str();
 }
 
+void Gpt::view(const ddh_batch* batch, uint32_t sample, const ddh::SampleParts& parts) const {
+  const auto& of_batch = *reinterpret_cast<const GptBatch*>(batch);
+  const auto text_of = [&](const at::Tensor& ids) {
+    const int64_t* const first = ids.const_data_ptr<int64_t>() + sample * of_batch.T;
+    std::vector<int64_t> row(first, first + of_batch.T);
+    std::erase(row, kIgnoredTarget);
+    return tokens_.decode(row);
+  };
+  parts.text("tokens", text_of(of_batch.ids));
+  parts.text("targets", text_of(of_batch.targets));
+}
+
 UnitContext Gpt::unit_context(const ddh_unit_call& c) {
   ops::require_dtype(host, *c.view, ops::dtype_of(config_.compute), "gpt");
   const ddh::DropoutKey key{config_.seed, c.step, c.global_micro_batch, c.position, 0};

@@ -13,6 +13,7 @@
 
 #include "../ops/model_products.hpp"
 #include "data.hpp"
+#include "ddh/sdk/batch_view.hpp"
 #include "ddh/sdk/torch/unit_model.hpp"
 #include "layers.hpp"
 #include "sampler.hpp"
@@ -46,6 +47,12 @@ class DDH_HIDDEN Gpt final : public ddh::UnitModel<GptBatch, Context> {
   void sampler_begin(const ddh_sample_args& args) override;
   ddh_batch* sampler_next() override;
   const char* sampler_text() override;
+
+  // The tokens of a sample as text, and the targets: the token after each.
+  void view(const ddh_batch* batch, uint32_t sample, const ddh::SampleParts& parts) const;
+  [[nodiscard]] const void* interface(std::string_view id) const override {
+    return id == DDH_BATCH_VIEW_IFACE ? ddh::batch_view_table<Gpt>() : UnitModel::interface(id);
+  }
 
   // A batch of given ids and targets (-100 = does not count), (B, T) each, T up to the rows of the position table.
   ddh_batch* batch_of_ids(const std::vector<int64_t>& ids, const std::vector<int64_t>& targets, int64_t B);

@@ -104,6 +104,22 @@ ImageBatch ImageLoader::batch_of(const std::vector<float>& pixels, const std::ve
   return batch;
 }
 
+// Targets: (classes). Smoothing, mixup and class weights change them.
+void ImageLoader::show(const float* pixels, int64_t label, const at::Tensor& targets,
+                       const ddh::SampleParts& parts) const {
+  const int64_t frames = std::max<int64_t>(1, frames_);
+  const auto size = [](int64_t n) { return static_cast<uint64_t>(n); };
+  parts.pixels(frames_ > 0 ? "frames" : "image", {size(frames), size(side()), size(side()), size(channels())},
+               shown_pixels(pixels, frames, transform_));
+  const auto number = static_cast<size_t>(label);
+  const std::string digits = ddh::str(label), name = number < data_.classes.size() ? data_.classes[number] : digits;
+  parts.text("label", name == digits ? digits : digits + " " + name);
+  const auto* const shares = targets.const_data_ptr<float>();
+  std::vector<float> alone(static_cast<size_t>(classes_));
+  alone[number] = 1;
+  if (!std::equal(alone.begin(), alone.end(), shares)) parts.values("targets", {size(classes_), 1, 1, 1}, shares);
+}
+
 ImageBatch ImageLoader::empty_batch(int64_t B) const {
   const TransformOptions& t = transform_;
   std::vector<int64_t> shape = {B, t.channels, t.side, t.side};

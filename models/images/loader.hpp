@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "ddh/kind/model.h"
+#include "ddh/sdk/batch_view.hpp"
 #include "ddh/sdk/files/find_data.hpp"
 #include "ddh/sdk/options.hpp"
 #include "image_set.hpp"
@@ -69,6 +70,9 @@ class ImageLoader {
   [[nodiscard]] ImageBatch load(const ddh_batch_args& args, bool training) const;
   // A batch of given pixels (B, [frames,] channels, side, side), as in an evaluation.
   [[nodiscard]] ImageBatch batch_of(const std::vector<float>& pixels, const std::vector<int64_t>& labels) const;
+
+  // A sample as the model reads it: its pixels (as in a batch), its class, and its targets unless they say the same.
+  void show(const float* pixels, int64_t label, const at::Tensor& targets, const ddh::SampleParts& parts) const;
 
   [[nodiscard]] int64_t side() const { return transform_.side; }
   [[nodiscard]] int64_t frames() const { return frames_; }  // 0: images

@@ -158,6 +158,21 @@ void transform(const Image& image, const TransformOptions& options, VisitRng* rn
   if (rng != nullptr && options.cutout > 0) cut_out(image.frames * options.channels, options, *rng, pixels);
 }
 
+std::vector<uint8_t> shown_pixels(const float* pixels, int64_t frames, const TransformOptions& options) {
+  const int64_t channels = options.channels, numel = options.side * options.side;
+  std::vector<uint8_t> out(static_cast<size_t>(frames * channels * numel));
+  for (int64_t plane = 0; plane < frames * channels; ++plane) {
+    const auto channel = static_cast<size_t>(plane % channels);
+    const int64_t first = plane / channels * numel * channels + plane % channels;
+    for (int64_t i = 0; i < numel; ++i) {
+      const float value = pixels[plane * numel + i] * options.deviation[channel] + options.mean[channel];
+      out[static_cast<size_t>(first + i * channels)] =
+          static_cast<uint8_t>(std::lround(std::clamp(value, 0.0F, 1.0F) * 255.0F));
+    }
+  }
+  return out;
+}
+
 double draw_beta(VisitRng& rng, double alpha) {
   const double a = draw_gamma(rng, alpha), b = draw_gamma(rng, alpha);
   return a + b > 0 ? a / (a + b) : 0.5;

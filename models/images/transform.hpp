@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "ddh/sdk/kernels/counter_rng.hpp"
 #include "image_set.hpp"
@@ -51,6 +52,10 @@ void transform(const Image& image, const TransformOptions& options, VisitRng* rn
 // One plane, (height, width) -> (to_height, to_width): bilinear, and averaged over the covered pixels if it shrinks.
 std::vector<float> resize_plane(const std::vector<float>& from, int64_t height, int64_t width, int64_t to_height,
                                 int64_t to_width);
+
+// Pixels that transform has written, (frames, channels, side, side), back in 0 to 255: (frames, side, side, channels). What
+// augmentation has made brighter than white, or darker than black, is cut.
+std::vector<uint8_t> shown_pixels(const float* pixels, int64_t frames, const TransformOptions& options);
 
 // A draw from Beta(alpha, alpha), alpha > 0.
 double draw_beta(VisitRng& rng, double alpha);

@@ -59,7 +59,8 @@ std::vector<RelationGroup> groups_of(const std::vector<int32_t>& order, int64_t 
 }  // namespace
 
 int64_t KgatBatch::bytes() const {
-  size_t bytes = sizeof(int32_t) * (rows.size() + edges.size() + users.size()) + sizeof(RelationGroup) * groups.size();
+  size_t bytes = sizeof(int32_t) * (rows.size() + samples.size() + edges.size() + users.size()) +
+                 sizeof(RelationGroup) * groups.size();
   if (places)
     bytes += sizeof(int32_t) * places->nodes.size() + sizeof(int64_t) * (places->begin.size() + places->places.size());
   if (indices) {
@@ -88,12 +89,12 @@ KgatBatch kg_batch(const std::vector<KgSample>& samples) {
   batch.kind = BatchKind::kKg;
   batch.B = static_cast<int64_t>(samples.size());
   const auto relation = [&](int32_t i) { return samples[static_cast<size_t>(i)].relation; };
-  const std::vector<int32_t> order = by_relation(batch.B, relation);
-  batch.groups = groups_of(order, 3, relation);
+  batch.samples = by_relation(batch.B, relation);
+  batch.groups = groups_of(batch.samples, 3, relation);
   for (const RelationGroup& group : batch.groups) {
     for (int32_t KgSample::*node : {&KgSample::head, &KgSample::tail, &KgSample::wrong_tail}) {
       for (int64_t i = group.first; i < group.first + group.n; ++i)
-        batch.rows.push_back(samples[static_cast<size_t>(order[index(i)])].*node);
+        batch.rows.push_back(samples[static_cast<size_t>(batch.samples[index(i)])].*node);
     }
   }
   batch.places.emplace(batch.rows);

@@ -47,6 +47,7 @@ struct KgatBatch {
   std::vector<int32_t> rows;
   std::optional<RowPlaces> places;      // of rows, in programs with a backward
   std::vector<RelationGroup> groups;    // kg, attention
+  std::vector<int32_t> samples;         // kg: numbers of the samples in the order of the groups
   std::vector<int32_t> edges;           // attention: numbers of the edges in the order of the groups
   int64_t first_node = 0;               // attention: of B nodes
   std::vector<int32_t> users;           // eval: numbers of users (B)

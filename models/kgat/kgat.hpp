@@ -21,6 +21,7 @@
 #include <optional>
 
 #include "../ops/model_products.hpp"
+#include "ddh/sdk/batch_view.hpp"
 #include "ddh/sdk/torch/unit_model.hpp"
 #include "layers.hpp"
 #include "simplified.hpp"
@@ -56,6 +57,12 @@ class DDH_HIDDEN Kgat final : public ddh::UnitModel<KgatBatch, Context> {
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
   // The three figures of `out` that a plan needs beside activation_bytes.
   void add_peaks(const ddh_estimate_args& args, ddh_estimate& out);
+
+  // A row of ids: a user with items, or a triple; and what was drawn against it (view.cpp).
+  void view(const ddh_batch* batch, uint32_t sample, const ddh::SampleParts& parts) const;
+  [[nodiscard]] const void* interface(std::string_view id) const override {
+    return id == DDH_BATCH_VIEW_IFACE ? ddh::batch_view_table<Kgat>() : UnitModel::interface(id);
+  }
 
   // Adds to a batch what the graph needs; the host takes it over.
   ddh_batch* complete(KgatBatch batch);

@@ -4,6 +4,8 @@
 // front; positions are added.
 #include <ATen/ops/empty.h>
 
+#include <cmath>
+
 #include "layers.hpp"
 
 namespace vit {
@@ -18,6 +20,14 @@ at::Tensor patches_of(const at::Tensor& pixels, int64_t patch) {
   return pixels.view({B, channels, grid, patch, grid, patch})
       .permute({0, 2, 4, 1, 3, 5})
       .reshape({B * grid * grid, channels * patch * patch});
+}
+
+at::Tensor pixels_of(const at::Tensor& patches, int64_t patch) {
+  const int64_t channels = patches.size(1) / (patch * patch);
+  const auto grid = static_cast<int64_t>(std::llround(std::sqrt(patches.size(0))));
+  return patches.view({grid, grid, channels, patch, patch})
+      .permute({2, 0, 3, 1, 4})
+      .reshape({channels, grid * patch, grid * patch});
 }
 
 at::Tensor embedding(const UnitContext& u) {

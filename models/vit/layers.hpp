@@ -29,6 +29,8 @@ struct VitBatch {
 
 // (B, channels, side, side) -> (B N, channels P P): patches row by row, each as the patch convolution's weight has it.
 at::Tensor patches_of(const at::Tensor& pixels, int64_t patch);
+// Back: (N, channels P P) of one image -> (channels, side, side).
+at::Tensor pixels_of(const at::Tensor& patches, int64_t patch);
 
 struct DDH_HIDDEN UnitContext {
   const Config& config;

@@ -63,6 +63,13 @@ ddh_batch* Vit::batch_of_pixels(const std::vector<float>& pixels, const std::vec
   return make_batch(loader_.batch_of(pixels, labels), nullptr);
 }
 
+void Vit::view(const ddh_batch* batch, uint32_t sample, const ddh::SampleParts& parts) const {
+  const auto& of_batch = *reinterpret_cast<const VitBatch*>(batch);
+  const at::Tensor pixels =
+      pixels_of(of_batch.patches.narrow(0, sample * config_.n_patches(), config_.n_patches()), config_.patch);
+  loader_.show(pixels.const_data_ptr<float>(), of_batch.labels[sample], of_batch.targets[sample], parts);
+}
+
 VitBatch Vit::batch_on_device(const ddh_unit_call& c) {
   VitBatch batch = batch_of(c.batch);
   if (!device().by_operators()) return batch;

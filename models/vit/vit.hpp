@@ -36,6 +36,12 @@ class DDH_HIDDEN Vit final : public ddh::UnitModel<VitBatch, Context> {
   // The three figures of `out` that a plan needs beside activation_bytes.
   void add_peaks(const ddh_estimate_args& args, ddh_estimate& out);
 
+  // The image of a sample, put together from its patches, and its class.
+  void view(const ddh_batch* batch, uint32_t sample, const ddh::SampleParts& parts) const;
+  [[nodiscard]] const void* interface(std::string_view id) const override {
+    return id == DDH_BATCH_VIEW_IFACE ? ddh::batch_view_table<Vit>() : UnitModel::interface(id);
+  }
+
   // A batch of given pixels (B, channels, side, side).
   ddh_batch* batch_of_pixels(const std::vector<float>& pixels, const std::vector<int64_t>& labels);
   // Logits (B, K) of a micro-batch between its forward and its backward.

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "ddh/sdk/batch_view.hpp"
 #include "ddh/sdk/kernels/counter_rng.hpp"
 #include "ddh/sdk/model.hpp"
 #include "ddh/sdk/options.hpp"
@@ -92,6 +93,16 @@ class LinearModel final : public ddh::Model {
     counts[0] = static_cast<double>(kept.samples);
   }
   void discard(int32_t micro_batch) noexcept override { kept_.erase(micro_batch); }
+
+  // For `ddhost data peek`.
+  void view(const ddh_batch* batch, uint32_t sample, const ddh::SampleParts& parts) const {
+    const Batch& of = **reinterpret_cast<const SharedBatch*>(batch);
+    parts.values("x", {inputs_, 1, 1, 1}, of.x.data() + sample * inputs_);
+    parts.values("t", {outputs_, 1, 1, 1}, of.t.data() + sample * outputs_);
+  }
+  [[nodiscard]] const void* interface(std::string_view id) const override {
+    return id == DDH_BATCH_VIEW_IFACE ? ddh::batch_view_table<LinearModel>() : Model::interface(id);
+  }
 
  private:
   struct Use {  // of the unit: its parameters and where their gradients go
