@@ -50,6 +50,18 @@ add_library(ddhost::crypto ALIAS ddhost_crypto)
 target_include_directories(ddhost_crypto SYSTEM INTERFACE "${DDHOST_CRYPTO_INCLUDE}")
 target_link_libraries(ddhost_crypto INTERFACE "${DDHOST_CRYPTO_LIBRARY}" Threads::Threads ${CMAKE_DL_LIBS})
 
+# Pictures of `ddhost data peek`. Linked statically where that is installed, as above.
+find_library(DDHOST_PNG_LIBRARY NAMES libpng16.a libpng.a png16 png)
+find_library(DDHOST_ZLIB_LIBRARY NAMES libz.a z)
+find_path(DDHOST_PNG_INCLUDE png.h)
+ddhost_require(DDHOST_PNG_LIBRARY "libpng 1.6" libpng-dev)
+ddhost_require(DDHOST_PNG_INCLUDE "libpng 1.6 (its header)" libpng-dev)
+ddhost_require(DDHOST_ZLIB_LIBRARY "zlib" zlib1g-dev)
+add_library(ddhost_png INTERFACE)
+add_library(ddhost::png ALIAS ddhost_png)
+target_include_directories(ddhost_png SYSTEM INTERFACE "${DDHOST_PNG_INCLUDE}")
+target_link_libraries(ddhost_png INTERFACE "${DDHOST_PNG_LIBRARY}" "${DDHOST_ZLIB_LIBRARY}" m)
+
 if(DDHOST_WITH_TORCH) # for models of images
   find_package(ZLIB QUIET)
   ddhost_require(ZLIB_FOUND "zlib" zlib1g-dev)

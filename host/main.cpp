@@ -66,6 +66,8 @@ int run_command(const CommandLine& line) {
       return tune_run(line, std::cout);
     case Command::kSmoke:
       return smoke_run(line, std::cout);
+    case Command::kPeek:
+      return peek_data(line, registry);
     case Command::kRuns:
       return runs_command(line.runs, std::cout);
     case Command::kConvert:

@@ -106,6 +106,10 @@ int tune_run(const CommandLine& line, std::ostream& out);
 // 130 or 143 after a signal.
 int smoke_run(const CommandLine& line, std::ostream& out);
 
+// `ddhost data peek`: prints samples of a training's data as its model gets them, and writes images into PNG files. Starts one
+// rank, which makes batches and computes nothing.
+int peek_data(const CommandLine& line, Registry& registry);
+
 // `ddhost runs`: lists, shows, plots, compares or removes runs. Loads no plugin. Returns 1 if the values of two runs differ
 // (diff), or a run was not removed (rm).
 int runs_command(const RunsArgs& args, std::ostream& out);

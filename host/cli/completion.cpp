@@ -53,6 +53,8 @@ Words words_of(const Registry& registry, const CompletionArgs& args) {
   out.values["list"] = {"strategies", "models",   "optimizers", "transports", "devices",
                         "schedules",  "monitors", "formats",    "codecs"};
   out.values["ckpt"] = {"ls", "show", "verify", "diff", "prune", "import"};
+  out.values["runs"] = {"ls", "show", "tail", "plot", "diff", "rm"};
+  out.values["data"] = {"peek"};
   out.values["completion"] = {"bash", "zsh", "fish"};
   for (const CommandWords& command : out.commands) out.values["help"].insert(command.name);
   return out;

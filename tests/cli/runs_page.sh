@@ -17,7 +17,7 @@ while read -r line; do
   read -ra words <<<"$line"
   case $line in # fewer steps
   *compare* | *tune*) words+=(--steps 5 --rounds 1) ;;
-  *smoke*) ;;
+  *smoke* | *"data peek"*) ;;
   *--config*) words+=(train.steps=6 run.quiet=true run.sample_tokens=0) ;;
   esac
   "${words[@]}" >out 2>err || fail "'$line' ends with $?: $(cat out err)"
@@ -29,11 +29,13 @@ while read -r line; do
   *"runs plot"*) grep -q '┤' out || fail "'$line' draws nothing: $(cat out)" ;;
   *"runs diff"*) grep -q 'the same bits in all' out || fail "'$line' finds other values: $(cat out)" ;;
   *"rm second"*) [[ ! -e runs/second && -e runs/first ]] || fail "'$line' did not remove that run" ;;
+  *"data peek"*gpt*) grep -q 'epoch 0: 16 samples of' out || fail "'$line' shows no samples: $(cat out err)" ;;
+  *"data peek"*vit*) [[ -s sheets/peek-train-1-32-image.png ]] || fail "'$line' wrote no sheet: $(cat out err)" ;;
   *smoke*) grep -q 'all parts ended well' out || fail "'$line' did not end well: $(cat out err)" ;;
   *--profile*) [[ -s runs/profiled/profile.json ]] || fail "'$line' wrote no profile" ;;
   *tune*) grep -q 'the fastest within' out && [[ -s runs/tune/tuned.json ]] || fail "'$line' found none: $(cat out err)" ;;
   *compare*) grep -q 'same bits, 5 steps' out || fail "'$line' finds other values: $(cat out)" ;;
   esac
 done < <(awk '/^```/ { code = !code; next } code && /^\.\/ddhost/' "$source/docs/runs.md")
-((n >= 14)) || fail "docs/runs.md shows $n commands; at least 14 were expected"
+((n >= 16)) || fail "docs/runs.md shows $n commands; at least 16 were expected"
 echo "$n commands of docs/runs.md ran"

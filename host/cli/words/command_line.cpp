@@ -179,45 +179,15 @@ std::vector<Override> collect(const RunWords& given, const CLI::App& command) {
     overrides.push_back({"profile.steps", "auto", "--profile"});
   // Flags win over key=value arguments.
   for (size_t i = 0; i < kFlags.size(); ++i) {
-    if (command.get_option_no_throw(kFlags[i].name) == nullptr || command.count(kFlags[i].name) == 0) continue;
+    const CLI::Option* const option = command.get_option_no_throw(kFlags[i].name);
+    const bool is_it =
+        option != nullptr && option->get_description() == kFlags[i].help;  // else one of the command's own
+    if (!is_it || option->count() == 0) continue;
     check_flag_value(kFlags[i].name, given.values[i]);
     check_utf8(kFlags[i].name, given.values[i]);
     overrides.push_back({kFlags[i].key, option_text(kFlags[i], given.values[i]), kFlags[i].name});
   }
   return overrides;
-}
-
-// The flags of `ddhost plan` that no run has.
-void add_plan_flags(CLI::App& plan, std::string& memory, std::string& sizes, PlanArgs& args) {
-  plan.add_flag("--all-strategies", args.all_strategies, "plan every strategy that `ddhost list` shows");
-  plan.add_option("--sizes", sizes, "sizes of the model (model.size), separated by commas, or all");
-  plan.add_option("--memory", memory, "memory of each rank: 80GiB; says which strategies fit");
-  plan.add_flag("--json", args.json, "print the plan as JSON, in bytes");
-}
-
-// A number alone would be bytes, which nobody means here.
-std::optional<uint64_t> memory_of(const std::string& text) {
-  const std::optional<uint64_t> bytes = bytes_from_text(text);
-  if (bytes && *bytes > 0 && text.find_first_not_of("0123456789.") != std::string::npos) return bytes;
-  ddh::fail(DDH_INVALID_ARGUMENT, "--memory '", plain_text(text, kShownValue), "' is not a size with a unit; ",
-            "give for example 80GiB, with KB, MB, GB, TB, KiB, MiB, GiB or TiB");
-}
-
-// Each once.
-std::vector<std::string> sizes_of(const std::string& text) {
-  std::vector<std::string> sizes;
-  std::istringstream items(text);
-  for (std::string item; std::getline(items, item, ',');) {
-    const size_t begin = item.find_first_not_of(' ');
-    if (begin == std::string::npos) continue;
-    item = item.substr(begin, item.find_last_not_of(' ') - begin + 1);
-    if (std::find(sizes.begin(), sizes.end(), item) == sizes.end()) sizes.push_back(item);
-  }
-  const bool has_all = std::find(sizes.begin(), sizes.end(), "all") != sizes.end();
-  if (sizes.empty() || (has_all && sizes.size() > 1))
-    ddh::fail(DDH_INVALID_ARGUMENT, "--sizes '", plain_text(text, kShownValue),
-              "' names no sizes; give names separated by commas, or all alone");
-  return sizes;
 }
 
 // Blanks may separate the names of a list, so words behind it that have '=' are options of the configuration.
@@ -284,13 +254,23 @@ Lookups add_lookups(CLI::App& app, CommandLine& line) {
   return out;
 }
 
-// All commands with their flags.
+// A command, and its actions where it has some: `ddhost runs ls`.
+std::vector<const CLI::App*> actions_of(const CLI::App& command) {
+  std::vector<const CLI::App*> out = {&command};
+  for (const CLI::App* action : command.get_subcommands([](const CLI::App*) { return true; })) out.push_back(action);
+  return out;
+}
+
+// All commands with their flags, and those of their actions.
 std::vector<CommandWords> words_of(const CLI::App& app) {
   std::vector<CommandWords> out;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     CommandWords& words = out.emplace_back(CommandWords{command->get_name(), {}});
-    for (const CLI::Option* option : command->get_options())
-      for (const std::string& name : option->get_lnames()) words.flags.push_back("--" + name);
+    for (const CLI::App* action : actions_of(*command))
+      for (const CLI::Option* option : action->get_options())
+        for (const std::string& name : option->get_lnames())
+          if (std::find(words.flags.begin(), words.flags.end(), "--" + name) == words.flags.end())
+            words.flags.push_back("--" + name);
   }
   return out;
 }
@@ -363,6 +343,15 @@ CLI::App* add_doctor(CLI::App& app, RunWords& given, CommandLine& line) {
   return command;
 }
 
+// `ddhost data peek` takes what `ddhost plan` takes.
+CLI::App* add_peek(CLI::App& data, RunWords& given, CommandLine& line) {
+  data.require_subcommand(1);
+  CLI::App* command =
+      add_run_command(data, "peek", "show samples of the data exactly as the model gets them", kPlans, given, line);
+  add_peek_flags(*command, line.peek);
+  return command;
+}
+
 std::vector<CLI::App*> add_batch_systems(CLI::App& app, RunWords& given, CommandLine& line) {
   std::vector<CLI::App*> commands;
   for (const BatchSystem& system : batch_systems()) {
@@ -391,6 +380,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.require_subcommand(1);
 
   RunWords given;
+  CLI::App* const data = app.add_subcommand("data", "look at the data of a training");
   std::vector<std::pair<CLI::App*, Command>> runs = {
       {add_run_command(app, "train", "train a model (the default command)", kTrains, given, line), Command::kTrain},
       {add_run_command(app, "eval", "evaluate a trained model", kEvaluates, given, line), Command::kEval},
@@ -408,6 +398,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       {add_run_command(app, "smoke", "try in a short run everything that a long one will do", kSmokes, given, line),
        Command::kSmoke},
       {add_doctor(app, given, line), Command::kDoctor},
+      {add_peek(*data, given, line), Command::kPeek},
   };
   for (CLI::App* command : add_batch_systems(app, given, line)) runs.emplace_back(command, Command::kBatch);
   std::string memory, sizes;
@@ -447,12 +438,14 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       if (kind == Command::kCompare || kind == Command::kTune)
         settle_compare(given, compared, compared_sizes, kind, line.compare);
       if (kind == Command::kSmoke && line.compare.out.empty()) line.compare.out = "runs/smoke";
-      if (kind == Command::kTune && command->count("--memory") > 0) line.compare.memory_bytes = *memory_of(memory);
+      if (kind == Command::kTune && command->count("--memory") > 0)
+        line.compare.memory_bytes = *memory_from_flag(memory);
       line.overrides = collect(given, *command);
       if (kind == Command::kBatch) line.batch.system = command->get_name();
       has_config = command->count("--config") > 0;
-      if (kind == Command::kPlan && command->count("--memory") > 0) line.planning.memory_bytes = memory_of(memory);
-      if (kind == Command::kPlan && command->count("--sizes") > 0) line.planning.sizes = sizes_of(sizes);
+      if (kind == Command::kPlan && command->count("--memory") > 0)
+        line.planning.memory_bytes = memory_from_flag(memory);
+      if (kind == Command::kPlan && command->count("--sizes") > 0) line.planning.sizes = sizes_from_flag(sizes);
     }
     if (converting->parsed()) line.overrides = collect(given, *converting);
   } catch (const CLI::CallForHelp&) {
@@ -468,6 +461,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       end_with_usage_error("ckpt diff compares two checkpoints; give two folders");
     if (of_runs->parsed() && of_runs->get_subcommands().empty())
       end_with_usage_error("runs needs an action: ls, show, tail, plot, diff or rm");
+    if (data->parsed() && data->get_subcommands().empty()) end_with_usage_error("data needs an action: peek");
     if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) end_with_unknown_flag(app, arguments, error.what());
     end_with_usage_error(error.what());
   } catch (const ddh::Error& error) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/words/plan_args.hpp"
 #include "cli/words/report_args.hpp"
 #include "config/user_config.hpp"
 #include "launch/cluster/remote_agents.hpp"
@@ -30,6 +31,7 @@ enum class Command {
   kCompare,
   kTune,
   kSmoke,
+  kPeek,
   kConvert,
   kDoctor,
   kBatch,
@@ -53,12 +55,6 @@ struct ExportArgs {
   std::filesystem::path checkpoint, folder;
   std::string max_shard_size = "5GB";
   std::string layout = "model";  // or a layout of the model (ddh_layout_desc)
-};
-
-struct PlanArgs {
-  bool all_strategies = false, json = false;
-  std::vector<std::string> sizes;        // of the model: values of model.size, or "all" alone; empty: the user's
-  std::optional<uint64_t> memory_bytes;  // of each rank
 };
 
 // A command with its flags, "--strategy".
@@ -112,6 +108,7 @@ struct CommandLine {
   bool doctor_json = false;
   BatchArgs batch;
   PlanArgs planning;
+  PeekArgs peek;
   std::vector<ForeignChoice> foreign;
   std::string compat_version;       // of the other program: "0.18"
   std::vector<std::string> unused;  // sentences: words of other programs without effect

@@ -39,6 +39,7 @@ const char* const kFooter = R"(Commands:
   ddhost compare --strategies A,B [...]   measure strategies side by side
   ddhost tune [flags] [key=value ...]     find the fastest strategy that fits
   ddhost smoke [flags] [key=value ...]    try all parts of a run in a short one
+  ddhost data peek [flags] [key=value]    samples as the model gets them
   ddhost runs ACTION                      list, show, plot, diff ... runs
   ddhost doctor [--hostfile FILE] [...]   measure hosts, say what a run would do
   ddhost completion bash|zsh|fish         print a script that completes words

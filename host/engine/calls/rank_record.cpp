@@ -50,6 +50,7 @@ constexpr std::array<CallFacts, static_cast<size_t>(PluginCall::kCount)> kFacts 
     {"begin (ddh.sampler)"},
     {"next (ddh.sampler)"},
     {"text (ddh.sampler)"},
+    {"view (ddh.batch_view)"},
     {"init", true, true},
     {"group_info"},
     {"group_create", true},

@@ -57,6 +57,7 @@ enum class PluginCall : uint8_t {
   kSampleBegin,
   kSampleNext,
   kSampleText,
+  kView,
   // transports
   kInit,
   kGroupInfo,

@@ -50,8 +50,7 @@ SampleOrder eval_order(const TrainSetup& setup, int32_t program) {
   if (p.n_samples == 0)
     ddh::fail(DDH_FAILED_PRECONDITION, "program '", p.name, "' has no evaluation data; raise data.val_fraction or ",
               "give data.val_path", or_none(setup));
-  // Always the same pass, so the short shape does for sets of any size.
-  return {p.n_samples, 0, EpochEnd::shorten, short_shape(p.n_samples)};
+  return evaluation_order(p.n_samples);
 }
 
 // The loss of an evaluation for a schedule; require_one_loss has checked that there is exactly one.

@@ -83,15 +83,6 @@ class Rank : RankSetup {
   }
 
  private:
-  // Connects to all ranks over one transport.
-  const ddh_comm_backend_api* join_over(const Instance& comm) const {
-    const auto& table = comm.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_API_MIN_SIZE);
-    const ddh_device_info device = services_.device->info();
-    const ddh_comm_init init = comm_init(device);
-    comm.call(PluginCall::kInit, table.init, &init);
-    return &table;
-  }
-
   void join_world() {
     if (plan_.has_host_comm()) {
       host_comm_ = make(plan_.host_comm, host_comm_seat_, "comm_host");

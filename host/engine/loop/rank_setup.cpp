@@ -63,6 +63,14 @@ ddh_comm_init RankSetup::comm_init(const ddh_device_info& device) const {
           0};
 }
 
+const ddh_comm_backend_api* RankSetup::join_over(const Instance& comm) const {
+  const auto& table = comm.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_API_MIN_SIZE);
+  const ddh_device_info device = services_.device->info();
+  const ddh_comm_init init = comm_init(device);
+  comm.call(PluginCall::kInit, table.init, &init);
+  return &table;
+}
+
 void RankSetup::make_windows() {
   const bool copy = config().get<std::string>("comm.windows") == "copy" || !services_.device->is_host_memory();
   services_.windows = std::make_unique<Windows>(

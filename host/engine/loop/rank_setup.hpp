@@ -36,6 +36,8 @@ class RankSetup {
   ~RankSetup() { end_setup(); }
 
   void open_device();
+  // Connects to all ranks over one transport.
+  const ddh_comm_backend_api* join_over(const Instance& comm) const;
   void describe_model();
   // After describe_model: the programs of the run.
   void choose_programs();

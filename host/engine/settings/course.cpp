@@ -233,18 +233,25 @@ uint64_t micro_batch_of(const RunConfig& config, const ddh_program_desc& program
   return own == given.end() ? static_cast<uint64_t>(config.get<int64_t>("data.micro_batch")) : own->get<uint64_t>();
 }
 
+SampleOrder order_of(const RunConfig& config, const ddh_model_desc& model, const std::vector<int32_t>& train_programs,
+                     int32_t program) {
+  if (train_programs.size() > 1 && !config.text("data.order").empty())
+    ddh::fail(DDH_INVALID_ARGUMENT, "data.order='", config.text("data.order"), "' orders the samples of one ",
+              "program, but this run trains ", train_programs.size(), "; leave it out, or train one");
+  return {model.programs[program]->n_samples, static_cast<uint64_t>(config.get<int64_t>("run.seed")),
+          config.text("data.order"), epoch_end(config)};
+}
+
+// Always the same pass, so the short shape does for sets of any size.
+SampleOrder evaluation_order(uint64_t n_samples) { return {n_samples, 0, EpochEnd::shorten, short_shape(n_samples)}; }
+
 TrainOrder make_order(const RunConfig& config, const ddh_model_desc& model, const std::vector<PhaseSpec>& phases,
                       uint64_t world_size) {
   const std::vector<int32_t> train_programs = programs_of(phases);
   check_micro_batches(config, model);
-  if (train_programs.size() > 1 && !config.text("data.order").empty())
-    ddh::fail(DDH_INVALID_ARGUMENT, "data.order='", config.text("data.order"), "' orders the samples of one ",
-              "program, but this run trains ", train_programs.size(), "; leave it out, or train one");
   std::map<int32_t, SampleOrder> orders;
   for (const int32_t program : train_programs)
-    orders.try_emplace(program, model.programs[program]->n_samples,
-                       static_cast<uint64_t>(config.get<int64_t>("run.seed")), config.text("data.order"),
-                       epoch_end(config));
+    orders.try_emplace(program, order_of(config, model, train_programs, program));
   return {phases_of(config, model, phases),
           config.get<int64_t>("train.cycles"),
           std::move(orders),

@@ -45,6 +45,13 @@ std::vector<int32_t> updates_of(const std::vector<PhaseSpec>& phases);
 // Samples of a micro-batch: data.micro_batch.<program>, or data.micro_batch.
 uint64_t micro_batch_of(const RunConfig& config, const ddh_program_desc& program);
 
+// The order of a training program's samples, epoch after epoch; `train_programs`: those of the run. Throws where data.order
+// names a file for several programs, or there are no samples.
+SampleOrder order_of(const RunConfig& config, const ddh_model_desc& model, const std::vector<int32_t>& train_programs,
+                     int32_t program);
+// The order of an evaluation: the same in each.
+SampleOrder evaluation_order(uint64_t n_samples);
+
 // The order of all steps. Throws if data.micro_batch names no program of the model, or the data has too few samples.
 TrainOrder make_order(const RunConfig& config, const ddh_model_desc& model, const std::vector<PhaseSpec>& phases,
                       uint64_t world_size);
