@@ -290,7 +290,8 @@ class TrainLoop {
                           now.span.count,
                           {now.program, now.cut.micro_batch},
                           epoch_place(order_, now),
-                          output_.step_ms()};
+                          output_.step_ms(),
+                          order_.place_of(now.phase)};
     if (outcome.is_quiet)
       quiet_.push_back({block, outcome, facts});
     else

@@ -17,7 +17,7 @@ namespace ddhost {
 
 namespace {
 
-constexpr int64_t kNonfiniteWarnings = 5;
+constexpr int64_t kNonfiniteWarnings = 5, kJumpWarnings = 3;
 constexpr size_t kMostOfCurve = size_t{16} << 20;  // bytes of a file of run.known_curve
 
 std::vector<RowValue> row_of(std::span<const ReportedValue> values, const std::string& prefix) {
@@ -120,6 +120,7 @@ void RunOutput::step_end(const ddh_step_block& block, const StepOutcome& outcome
   const double items_per_s = outcome.world.items / step_ms * 1e3;
   if (known_ && !facts.values.empty()) known_->add(block.step, facts.values.front().value);
   if (!outcome.nonfinite.empty()) warn_of_nonfinite(block, outcome.nonfinite);
+  warn_of_jump(block, facts);
   std::vector<RowValue> row = row_of(facts.values, "");
   row.insert(row.end(), {{"grad_norm", block.grad_norm},
                          {"lr", block.lr},
@@ -217,6 +218,15 @@ void RunOutput::warn_of_nonfinite(const ddh_step_block& block, const std::string
                                        nonfinite_steps_ < kNonfiniteWarnings ? ")" : "; the next are only counted)");
   services_.log->warn("step {}: {}; {}{}", block.step, nonfinite,
                       block.skip != 0 ? "the step is skipped" : "train.skip_nonfinite is off, so it is applied", count);
+}
+
+void RunOutput::warn_of_jump(const ddh_step_block& block, const StepFacts& facts) {
+  if (facts.values.empty() || jumps_ == kJumpWarnings) return;
+  const auto jump = losses_[{facts.phase, facts.work.program}].add(facts.values.front().value);
+  if (!jump) return;
+  ++jumps_;
+  services_.log->warn("step {}: {}{}{}", block.step, facts.program.empty() ? "" : ddh::str(facts.program, ": "),
+                      jump_sentence(*jump, services_.config), jumps_ < kJumpWarnings ? "" : "; the next are not named");
 }
 
 void RunOutput::tell_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s) {

@@ -17,6 +17,7 @@
 #include "ddh/kind/monitor.h"
 #include "engine/calls/instance.hpp"
 #include "engine/record/known_curve.hpp"
+#include "engine/record/loss_rise.hpp"
 #include "engine/record/progress_report.hpp"
 #include "engine/record/step_count.hpp"
 #include "engine/record/step_profile.hpp"
@@ -72,6 +73,7 @@ struct StepFacts {
   WorkKind work;
   EpochPlace epoch;
   double step_ms;
+  size_t phase = 0;  // its place in train.phases
 };
 
 class RunOutput {
@@ -139,6 +141,7 @@ class RunOutput {
   void try_to_count(Count&& count);
   void add_usage(std::vector<RowValue>& row);
   void warn_of_nonfinite(const ddh_step_block& block, const std::string& nonfinite);
+  void warn_of_jump(const ddh_step_block& block, const StepFacts& facts);
   void tell_progress(const ddh_step_block& block, const StepFacts& facts, double step_ms, double items_per_s);
 
   RankServices& services_;
@@ -157,7 +160,9 @@ class RunOutput {
   int64_t every_ = 1;
   const int64_t last_step_;
   StepProfile profile_;
-  std::optional<KnownCurve> known_;  // on rank 0
+  std::optional<KnownCurve> known_;                        // on rank 0
+  std::map<std::pair<size_t, int32_t>, LossRise> losses_;  // on rank 0, by phase and program
+  int64_t jumps_ = 0;
   Clock::time_point begin_{}, step_start_{};
   Clock::time_point measured_{};
   std::optional<ddh_device_usage> usage_;  // of the device, at `measured_`

@@ -3,8 +3,10 @@
 // The rows that a run gives its monitors: their order and values, and a monitor that fails.
 #include "engine/record/run_output.hpp"
 
+#include <spdlog/sinks/ostream_sink.h>
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <sstream>
 
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/host_services.hpp"
@@ -37,7 +39,8 @@ struct OneMonitor {
 const OneMonitor& monitor_of(ddh_inst* inst) { return *reinterpret_cast<const OneMonitor*>(inst); }
 
 const ddh_monitor_api kMonitorTable = {
-    sizeof(ddh_monitor_api), 0,
+    sizeof(ddh_monitor_api),
+    0,
     [](ddh_inst* inst, const ddh_monitor_args* args, ddh_err* err) noexcept {
       return monitor_of(inst).note(ddh::str("begin after ", args->resumed_after), err);
     },
@@ -205,6 +208,26 @@ TEST_CASE("a run that goes on tells its monitors after which step, and counts fr
   const std::optional<StepNumbers> numbers = read_step_numbers(run.folder.path());
   REQUIRE(numbers);
   CHECK(*numbers == StepNumbers{2, 3, 3});
+}
+
+TEST_CASE("a loss that jumps is named with what to change, at most three times", "[monitor]") {
+  MonitoredRun run;
+  std::ostringstream said;
+  run.host.services.log =
+      std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_st>(said));
+  run.host.config().set("train.clip_norm", 0.0, "test");
+  run.host.config().set("schedule.warmup_steps", int64_t{10}, "test");
+  run.output->begin();
+  int64_t step = 0;
+  for (double loss = 2; loss < 1e6; loss *= 4)
+    for (int i = 0; i < 60; ++i) run.step(++step, loss);
+  const std::string text = said.str();
+  CHECK_THAT(text, Catch::Contains("step 63: loss rose from 2 to 8 within 5 steps; lower optimizer.lr, lengthen "
+                                   "schedule.warmup_steps or set train.clip_norm") &&
+                       Catch::Contains("from 32 to 128") && Catch::Contains("; the next are not named"));
+  size_t named = 0;
+  for (size_t at = text.find("loss rose"); at != std::string::npos; at = text.find("loss rose", at + 1)) ++named;
+  CHECK(named == 3);
 }
 
 TEST_CASE("a run whose lock is removed while it trains ends", "[monitor]") {
