@@ -22,7 +22,8 @@ constexpr const char* kCompat = "--compat";
 
 class ForeignWords {
  public:
-  ForeignWords(std::vector<std::string>& words, CommandLine& line) : words_(words), line_(line) {}
+  ForeignWords(std::vector<std::string>& words, CommandLine& line, const std::vector<std::string>& switches)
+      : words_(words), line_(line), switches_(switches) {}
 
   void take() {
     take_files();  // first, because the meaning of other words depends on them
@@ -66,6 +67,15 @@ class ForeignWords {
   // Whether the word follows a flag, which may have no value.
   [[nodiscard]] bool may_be_value() const {
     return at_ > 0 && words_[at_ - 1].starts_with("--") && words_[at_ - 1].find('=') == std::string::npos;
+  }
+  // Whether the word follows nothing that takes it as its value.
+  [[nodiscard]] bool is_positional() const {
+    if (at_ == 0 || words_[at_].starts_with('-')) return at_ == 0;
+    const std::string& before = words_[at_ - 1];
+    if (!before.starts_with('-') || before.find('=') != std::string::npos) return true;
+    const auto [table, flag] = entry_of(before);
+    if (flag != nullptr) return true;  // it has taken its value
+    return std::find(switches_.begin(), switches_.end(), with_two_dashes(before)) != switches_.end();
   }
   [[nodiscard]] std::string name() const { return words_[at_].substr(0, words_[at_].find('=')); }
   // "--flag=value", or the next word.
@@ -219,7 +229,7 @@ class ForeignWords {
 
   void refuse_script() const {
     const std::string& word = words_[at_];
-    if (word.ends_with(".py") && word[0] != '-' && word.find('=') == std::string::npos)
+    if (word.ends_with(".py") && word[0] != '-' && word.find('=') == std::string::npos && is_positional())
       ddh::fail(DDH_INVALID_ARGUMENT, "'", plain_text(word, kShownValue),
                 "' is a script, and this program trains its own models; leave it out and choose a model with --model");
     if (word == "-m" || word == "--module")
@@ -238,6 +248,7 @@ class ForeignWords {
 
   std::vector<std::string>& words_;
   CommandLine& line_;
+  const std::vector<std::string>& switches_;
   size_t at_ = 0;
   std::string compat_format_, command_;
   ForeignFlags flags_{false};
@@ -245,6 +256,8 @@ class ForeignWords {
 
 }  // namespace
 
-void take_foreign_words(std::vector<std::string>& words, CommandLine& line) { ForeignWords(words, line).take(); }
+void take_foreign_words(std::vector<std::string>& words, CommandLine& line, const std::vector<std::string>& switches) {
+  ForeignWords(words, line, switches).take();
+}
 
 }  // namespace ddhost

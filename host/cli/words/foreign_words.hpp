@@ -10,7 +10,8 @@
 
 namespace ddhost {
 
-// Takes the words of other programs out of `words`, or replaces them by ours. Error: one has no value, or is refused.
-void take_foreign_words(std::vector<std::string>& words, CommandLine& line);
+// Takes the words of other programs out of `words`, or replaces them by ours. `switches`: our flags without a value. Error: one
+// has no value, or is refused.
+void take_foreign_words(std::vector<std::string>& words, CommandLine& line, const std::vector<std::string>& switches);
 
 }  // namespace ddhost
