@@ -6,13 +6,16 @@
 #pragma once
 
 #include "ddh/sdk/schedule.hpp"
+#include "options.hpp"
 
 class WithWarmup : public ddh::Schedule {
  public:
-  explicit WithWarmup(const ddh_create& create)
-      : Schedule(create), warmup_(options.f64("warmup_steps")), from_zero_(options.flag("warmup_from_zero")) {}
+  explicit WithWarmup(const ddh_create& create) : Schedule(create), from_zero_(options.flag("warmup_from_zero")) {}
 
-  void attach(const ddh_schedule_args& args) override { lr_ = args.lr; }
+  void attach(const ddh_schedule_args& args) override {
+    lr_ = args.lr;
+    warmup_ = warmup_steps(options, args.steps);
+  }
 
   [[nodiscard]] double lr(int64_t step) const final {
     const auto done = static_cast<double>(step - 1);
@@ -24,8 +27,7 @@ class WithWarmup : public ddh::Schedule {
   // The rate after `done` steps, warm-up included.
   [[nodiscard]] virtual double after_warmup(double done) const = 0;
 
-  const double warmup_;
-  double lr_ = 0;
+  double warmup_ = 0, lr_ = 0;
 
  private:
   const bool from_zero_;

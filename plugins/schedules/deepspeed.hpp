@@ -10,6 +10,7 @@
 
 #include "ddh/sdk/options.hpp"
 #include "ddh/sdk/schedule.hpp"
+#include "options.hpp"
 
 class OverUpdates : public ddh::Schedule {
  public:
@@ -34,8 +35,8 @@ struct Rise {
   double n = 2;
   bool is_log = true;
 
-  static Rise of(const ddh::SectionOptions& options) {
-    return {std::max(2.0, options.f64("warmup_steps")), options.text("warmup_type") == "log"};
+  static Rise of(const ddh::SectionOptions& options, int64_t steps) {
+    return {std::max(2.0, warmup_steps(options, steps)), options.text("warmup_type") == "log"};
   }
   double operator()(double k) const { return is_log ? 1.0 / std::log(n) * std::log(k + 1) : k / n; }
 };
@@ -55,8 +56,9 @@ struct Bounds {
 };
 
 // DeepSpeed counts the warm-up as part of the decay. A decay that the user ends before the warm-up is refused.
-inline void check_decay_follows_warmup(const ddh::SectionOptions& options, std::optional<double> decay_steps) {
-  const double warmup = options.f64("warmup_steps");
+inline void check_decay_follows_warmup(const ddh::SectionOptions& options, std::optional<double> decay_steps,
+                                       int64_t steps) {
+  const double warmup = warmup_steps(options, steps);
   if (decay_steps && *decay_steps < warmup)
     ddh::fail(DDH_INVALID_ARGUMENT, options.key("decay_steps"), " = ", *decay_steps,
               " ends the decay before the warm-up (", options.key("warmup_steps"), " = ", warmup,
@@ -65,10 +67,11 @@ inline void check_decay_follows_warmup(const ddh::SectionOptions& options, std::
 
 inline constexpr ddh::Option kDeepSpeedWarmupSteps = {
     .name = "warmup_steps",
-    .type = "integer",
+    .type = "number",
     .default_value = "1000",
-    .rules = R"("minimum": 1, "x-unit": "steps")",
-    .description = "updates over which the rate rises to its highest value",
+    .rules = R"("exclusiveMinimum": 0, "x-unit": "steps")",
+    .description =
+        "updates over which the rate rises to its highest value; below 1: this part of all steps, rounded up",
 };
 inline constexpr ddh::Option kWarmupType = {"warmup_type", "string", R"("log")", R"("enum": ["log", "linear"])",
                                             "shape of the rise"};

@@ -10,8 +10,11 @@ namespace {
 
 class InverseSqrt final : public WithWarmup {
  public:
-  explicit InverseSqrt(const ddh_create& create) : WithWarmup(create) {
+  using WithWarmup::WithWarmup;
+
+  void attach(const ddh_schedule_args& args) override {
     constexpr double kNoWarmupTimescale = 10000;  // default without a warm-up
+    WithWarmup::attach(args);
     const double given = options.f64_if_given("timescale").value_or(warmup_);
     timescale_ = given > 0 ? given : kNoWarmupTimescale;
   }

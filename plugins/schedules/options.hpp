@@ -3,16 +3,29 @@
 // Options that several schedules have: the same name and meaning everywhere.
 #pragma once
 
+#include <cmath>
+#include <cstdint>
+
 #include "ddh/sdk/options.hpp"
+#include "ddh/sdk/plugin.hpp"
 
 // After a linear rise of this many steps the rate is the optimizer's.
 inline constexpr ddh::Option kWarmupSteps = {
     .name = "warmup_steps",
-    .type = "integer",
+    .type = "number",
     .default_value = "10",
     .rules = R"("minimum": 0, "x-unit": "steps")",
-    .description = "steps over which the rate rises to its highest value",
+    .description = "steps over which the rate rises to its highest value; below 1: this part of all steps, rounded up",
 };
+
+// The value of warmup_steps in a run, or phase, of `steps` steps. A part is rounded up, as by transformers.
+inline double warmup_steps(const ddh::SectionOptions& options, int64_t steps) {
+  const double given = options.f64("warmup_steps");
+  if (given >= 1 && given != std::floor(given))
+    ddh::fail(DDH_INVALID_ARGUMENT, options.key("warmup_steps"), " = ", given,
+              " is neither a number of steps nor a part of them; give an integer, or a number below 1");
+  return given < 1 ? std::ceil(static_cast<double>(steps) * given) : given;
+}
 
 inline constexpr ddh::Option kWarmupFromZero = {"warmup_from_zero", "boolean", "false", "",
                                                 "the warm-up begins at 0 and step k has lr (k - 1) / warmup_steps, as "

@@ -11,7 +11,7 @@ class Warmup final : public OverUpdates {
   using OverUpdates::OverUpdates;
 
   void attach(const ddh_schedule_args& args) override {
-    rise_ = Rise::of(options);
+    rise_ = Rise::of(options, args.steps);
     bounds_ = Bounds::of(options, options.f64_if_given("max_lr").value_or(args.lr));
   }
 

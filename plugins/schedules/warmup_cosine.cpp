@@ -15,9 +15,9 @@ class WarmupCosine final : public OverUpdates {
 
   void attach(const ddh_schedule_args& args) override {
     const auto given = options.f64_if_given("decay_steps");
-    check_decay_follows_warmup(options, given);
+    check_decay_follows_warmup(options, given, args.steps);
     lr_ = args.lr;
-    rise_ = Rise::of(options);
+    rise_ = Rise::of(options, args.steps);
     end_ = given.value_or(static_cast<double>(args.steps));
   }
 

@@ -12,8 +12,8 @@ class WarmupDecay final : public OverUpdates {
 
   void attach(const ddh_schedule_args& args) override {
     const auto given = options.f64_if_given("decay_steps");
-    check_decay_follows_warmup(options, given);
-    rise_ = Rise::of(options);
+    check_decay_follows_warmup(options, given, args.steps);
+    rise_ = Rise::of(options, args.steps);
     bounds_ = Bounds::of(options, options.f64_if_given("max_lr").value_or(args.lr));
     end_ = given.value_or(static_cast<double>(args.steps));
   }

@@ -148,7 +148,8 @@ TEST_CASE("a word without effect is named once, with the reason", "[cli]") {
 
 TEST_CASE("a word that can't mean the same is refused with the cure", "[cli]") {
   check_refused({"--optim", "adamw_bnb_8bit"}, {"--optim", "adamw_torch"});
-  check_refused({"--warmup_ratio", "0.1"}, {"train.steps=N", "schedule.num_warmup_steps=N"});
+  check_refused({"--warmup_ratio", "1.5"}, {"--warmup_ratio '1.5'", "below 1", "schedule.num_warmup_steps=N"});
+  check_refused({"--warmup_ratio", "-0.1"}, {"--warmup_ratio '-0.1'", "from 0"});
   check_refused({"--load_best_model_at_end"}, {"checkpoint.best.metric=loss"});
   check_refused({"--auto_find_batch_size", "True"}, {"--fit"});
   check_refused({"--model_name_or_path", "gpt2"}, {"--model", "train.init_from=FOLDER"});
@@ -158,6 +159,61 @@ TEST_CASE("a word that can't mean the same is refused with the cure", "[cli]") {
   check_refused({"--module", "package.train"}, {"--module names a module", "--model"});
   check_refused({"src/train.py", "--lr=1"}, {"'src/train.py' is a script", "--model"});
   check_refused({"--elastic_training"}, {"--resume auto"});
+}
+
+TEST_CASE("a script is refused where a word of its own is expected, and not as a value", "[cli]") {
+  for (const WordList& words :
+       std::vector<WordList>{{"--nproc", "2", "train.py"}, {"--bf16", "train.py"}, {"--profile", "train.py"}})
+    check_refused(words, {"'train.py' is a script"});
+  const TempFolder folder;
+  std::ofstream(folder.file("hosts.py")) << "localhost slots=2\n";
+  CHECK(config_of({"--ssh-config", folder.file("hosts.py")})["launch"]["ssh_config"] == folder.file("hosts.py"));
+  CHECK(config_of({"--output_dir", folder.file("out.py")})["run"]["dir"] == folder.file("out.py"));
+  CHECK(config_of({"run.name=a.py"})["run"]["name"] == "a.py");
+  const Said said = call({"--data.path", "foo.py"});
+  CHECK(said.code == 2);
+  CHECK_THAT(said.err, Catch::Contains("data.path") && !Catch::Contains("is a script"));
+}
+
+TEST_CASE("a warm-up that is a part of the run is that of transformers, whatever says how long the run is", "[cli]") {
+  // 3 epochs of 50 samples, 4 a step, are 38 steps, of which 0.1 are 3.8.
+  const TempFolder folder;
+  const auto rates = [&](const char* name, const WordList& more) {
+    WordList words = {"--model",
+                      toy_model(),
+                      "--nproc",
+                      "2",
+                      "--device",
+                      "cpu",
+                      "model.samples=50",
+                      "data.micro_batch=2",
+                      "--learning_rate",
+                      "1e-3",
+                      "run.quiet=true",
+                      "--lr_scheduler_type",
+                      "linear",
+                      "--num_train_epochs",
+                      "3.0",
+                      "run.dir=" + folder.file(name)};
+    words.insert(words.end(), more.begin(), more.end());
+    Process process(words);
+    const int code = process.wait(std::chrono::seconds(60));
+    INFO(process.err());
+    REQUIRE(code == 0);
+    std::vector<double> out;
+    std::ifstream in(folder.file(name) + "/metrics.jsonl");
+    for (std::string line; std::getline(in, line);)
+      if (const Json row = Json::parse(line); row.contains("lr")) out.push_back(row["lr"]);
+    return out;
+  };
+  const std::vector<double> steps = rates("steps", {"--warmup_steps", "4"});
+  REQUIRE(steps.size() == 38);
+  CHECK(steps[0] == 0);
+  CHECK(steps[4] == 1e-3);
+  CHECK(rates("ratio", {"--warmup_ratio", "0.1"}) == steps);
+  CHECK(rates("part", {"--warmup_steps", "0.1"}) == steps);  // as newer versions of transformers write it
+  CHECK(rates("both", {"--warmup_ratio", "0.5", "--warmup_steps", "4"}) == steps);
+  check_refused({"--warmup_steps", "2.5"}, {"schedule.num_warmup_steps", "2.5"});
 }
 
 TEST_CASE("words of Hydra are taken where there is such a key", "[cli]") {

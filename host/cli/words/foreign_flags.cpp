@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <sstream>
 
 #include "base/text.hpp"
@@ -53,8 +54,12 @@ void ForeignFlags::give(const std::string& word, const Json& entry, const std::s
   } else if (entry.contains("collects")) {
     collect(word, entry["collects"], value);
   } else if (entry.contains("share_of")) {
-    shares_.push_back(
-        {word, entry["share_of"].get<std::string>(), entry[key].get<std::string>(), number_of(word, value)});
+    const double share = number_of(word, value);
+    if (share < 0 || share >= 1)
+      ddh::fail(DDH_INVALID_ARGUMENT, word, " '", plain_text(value, kShownValue), "' is no part of ",
+                entry["share_of"].get<std::string>(), "; give a number from 0 to below 1, or ",
+                entry[key].get<std::string>(), "=N");
+    shares_.push_back({word, entry["share_of"].get<std::string>(), entry[key].get<std::string>(), share});
   } else if (entry.contains("sets")) {
     ours.push_back(entry[key].get<std::string>() + "=" + entry.value("values", Json::object()).value(value, value));
   } else if (entry.contains("refuse")) {
@@ -109,14 +114,20 @@ void ForeignFlags::finish(std::vector<std::string>& ours) {
   }
   for (const Share& share : shares_) {
     if (share.share == 0) continue;
-    const auto says = [&](const std::string& one) { return one.starts_with(share.of + "="); };
-    const auto at = std::find_if(ours.rbegin(), ours.rend(), says);
-    if (at == ours.rend())
-      ddh::fail(DDH_INVALID_ARGUMENT, share.word, " is a part of ", share.of, ", which this line does not give; give ",
-                share.of, "=N too, or ", share.to, "=N");
-    // As the other program: the number of steps is rounded up.
-    const double steps = std::ceil(number_of(share.of, at->substr(share.of.size() + 1)) * share.share);
-    ours.push_back(share.to + "=" + std::to_string(static_cast<int64_t>(std::clamp(steps, 0.0, 1e15))));
+    const auto given = [&](const std::string& key) -> std::optional<std::string> {
+      const auto says = [&](const std::string& one) { return one.starts_with(key + "="); };
+      const auto at = std::find_if(ours.rbegin(), ours.rend(), says);
+      return at == ours.rend() ? std::nullopt : std::optional(at->substr(key.size() + 1));
+    };
+    const auto number = given(share.to), whole = given(share.of);
+    if (number && number_of(share.to, *number) > 0) {  // as in the other program
+      unused_.push_back(share.word + " has no effect here: " + share.to + "=" + *number + " says it");
+    } else if (whole) {
+      const double steps = std::ceil(number_of(share.of, *whole) * share.share);
+      ours.push_back(share.to + "=" + std::to_string(static_cast<int64_t>(std::clamp(steps, 0.0, 1e15))));
+    } else {  // the option itself takes a part
+      ours.push_back(share.to + "=" + Json(share.share).dump());
+    }
   }
 }
 

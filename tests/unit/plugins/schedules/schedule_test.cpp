@@ -411,6 +411,20 @@ TEST_CASE("options that contradict each other are refused with their values and 
              Catch::Contains("schedule.min_lr = 0.3") && Catch::Contains("optimizer's lr = 0.2"));
 }
 
+// As transformers: the number of steps is rounded up.
+TEST_CASE("a warm-up below 1 is this part of all steps", "[schedule]") {
+  for (const std::string& type : types_with({"warmup_steps"})) {
+    INFO(type);
+    const auto words = [&](const char* warmup) {
+      return Words{"schedule.type=" + type, "train.steps=38", "optimizer.lr=0.5",
+                   std::string("schedule.warmup_steps=") + warmup};
+    };
+    CHECK(rates_of(words("0.1"), 38) == rates_of(words("4"), 38));
+    CHECK(rates_of(words("0.1"), 38) != rates_of(words("5"), 38));
+    CHECK_THAT(refusal(words("2.5")), Catch::Contains("schedule.warmup_steps = 2.5") && Catch::Contains("below 1"));
+  }
+}
+
 TEST_CASE("values that no schedule could use are refused", "[schedule]") {
   CHECK_THAT(refusal({"schedule.type=sine"}),
              Catch::Contains("no schedule 'sine'") && Catch::Contains("warmup_cosine"));
