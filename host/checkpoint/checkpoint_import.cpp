@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <string_view>
 
 #include "base/durable.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
@@ -102,6 +103,9 @@ class ForeignSource {
   std::vector<char> converted_;
 };
 
+// The name of the number with which a schedule counts its updates.
+constexpr std::string_view kUpdates = "updates";
+
 // The progress of a run after `step` steps like those that it has done.
 void set_progress(TrainProgress& progress, int64_t step, const std::string& like) {
   const auto refuse = [&](const char* what) {
@@ -112,8 +116,11 @@ void set_progress(TrainProgress& progress, int64_t step, const std::string& like
     ddh::fail(DDH_FAILED_PRECONDITION, "'", like, "' is from before the first step; give a checkpoint of a later step");
   if (progress.phase != 0 || progress.phase_step != progress.step) refuse("phases");
   if (progress.optimizers.size() != 1) refuse("several optimizers");
-  for (const auto& schedule : progress.optimizers[0].schedules)
-    if (!schedule.empty()) refuse("a schedule that goes by losses");
+  for (auto& schedule : progress.optimizers[0].schedules)
+    for (auto& [name, value] : schedule) {
+      if (name != kUpdates) refuse("a schedule with state of its own");
+      value = static_cast<double>(step);
+    }
   for (ProgramProgress& program : progress.programs) {
     const auto steps = static_cast<uint64_t>(progress.step);
     if (program.samples % steps != 0) refuse("steps of several sizes");

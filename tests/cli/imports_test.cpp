@@ -104,6 +104,28 @@ TEST_CASE("ckpt import refuses what it can't take over, and leaves nothing", "[c
   CHECK(runs.saved("out").empty());
 }
 
+TEST_CASE("a schedule that counts updates goes on after those of the imported checkpoint", "[cli]") {
+  const Runs runs;
+  const Words schedule = {
+      "model.layers=1",   "--schedule",        "warmup", "schedule.warmup_steps=4", "schedule.warmup_type=linear",
+      "optimizer.lr=0.5", "checkpoint.every=1"};
+  Words first = schedule;
+  first.push_back("train.steps=1");
+  REQUIRE(runs.train("like", first).code == 0);
+  const Said said = call_ddhost(
+      {"ckpt", "import", import_of("zero1"), "--like", runs.step("like", 1), "--out", runs.dir("imported")});
+  INFO(said.err);
+  REQUIRE(said.code == 0);
+  Words more = schedule;
+  more.insert(more.end(), {"train.steps=4", "--resume", runs.step("imported", 3), "--resume-allow", "train.steps"});
+  const Said resumed = runs.train("on", more);
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  const nlohmann::json row = nlohmann::json::parse(read_text(runs.dir("on") + "/metrics.jsonl"));
+  CHECK(row.at("step") == 4);
+  CHECK(row.at("lr") == 0.25);  // after three updates: 2 of 4 parts
+}
+
 // Files of GPT-2 by old versions of transformers hold masks.
 TEST_CASE("ckpt import names a tensor that the run has not, and what to do with it", "[cli]") {
   const Runs runs;
