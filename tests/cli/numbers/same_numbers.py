@@ -17,10 +17,11 @@ from pathlib import Path
 
 RANKS, STEPS, LARGEST_BATCH = 2, 20, 64
 DEEPSPEED = ["pub_ac_z1", "pub_ac_z2_off", "pub_ac_z3_off", "pub_alpaca_off", "pub_az_cifar", "pub_belle_flops",
-             "pub_dolly_v100", "pub_dse_imagenet", "pub_fe_s0", "pub_lf_z2", "pub_mistral_z1_off", "pub_qwen_z2"]
+             "pub_dolly_v100", "pub_dse_imagenet", "pub_fe_s0", "pub_lf_z2", "pub_mistral_z1_off", "pub_qwen_z2", "pub_ac_t_z2",
+             "pub_ds_squad"]
 BF16 = ["pub_belle_flops", "pub_qwen_z2"]
 ACCELERATE = ["pub_trl_z2", "pub_r1_z2", "pub_ah_zero3", "pub_trlx_ddp"]
-
+LAUNCHED = ["pub_r1_z2"]  # by `accelerate launch` with the file, which reads its DeepSpeed section itself
 
 
 def hash64(x):
@@ -41,7 +42,8 @@ def filled(config, steps):
     ours = {"lr": 5e-5, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0, "warmup_min_lr": 0, "warmup_max_lr": 5e-5,
             "warmup_num_steps": 1, "total_num_steps": steps, "train_micro_batch_size_per_gpu": 8,
             "gradient_accumulation_steps": 1, "gradient_clipping": 1.0, "enabled": False, "reduce_bucket_size": 64 * 64,
-            "stage3_prefetch_bucket_size": 3686, "stage3_param_persistence_threshold": 640, "torch_autocast": None}
+            "stage3_prefetch_bucket_size": 3686, "stage3_param_persistence_threshold": 640, "torch_autocast": None,
+            "stage3_gather_16bit_weights_on_model_save": False}
     def fill(node):
         return {key: fill(value) if isinstance(value, dict) else
                 (ours[key] if value == "auto" and key != "train_batch_size" else value) for key, value in node.items()}
@@ -155,7 +157,7 @@ def rank_of_deepspeed(folder):
     torch.distributed.barrier()
 
 
-# One rank of Accelerate, whose file's DeepSpeed section makes the engine.
+# One rank of Accelerate, whose file's DeepSpeed section makes the engine: read here, or by `accelerate launch`.
 def rank_of_accelerate(folder):
     import torch
     from accelerate import Accelerator
@@ -163,7 +165,10 @@ def rank_of_accelerate(folder):
     job = json.loads((folder / "job.json").read_text())
     section = job["section"]
     plugin = None
-    if section is not None:
+    if job["launched"]:
+        plugin = DeepSpeedPlugin()  # from the environment that `accelerate launch` has made of the file
+        plugin.deepspeed_config["train_micro_batch_size_per_gpu"] = job["micro"]
+    elif section is not None:
         plugin = DeepSpeedPlugin(zero_stage=section.get("zero_stage", 2),
                                  gradient_accumulation_steps=section.get("gradient_accumulation_steps", 1),
                                  gradient_clipping=section.get("gradient_clipping"),
@@ -197,11 +202,26 @@ def rank_of_accelerate(folder):
     torch.distributed.barrier()
 
 
-def train_theirs(folder, kind):
+def free_port():
     import socket
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return free.getsockname()[1]
+
+
+# `accelerate launch` starts the ranks.
+def launch_theirs(folder):
+    env = dict(os.environ, DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", ACCELERATE_USE_CPU="true")
+    words = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(folder / "a.yaml"), "--main_process_port",
+             str(free_port()), __file__, "--accelerate-rank", str(folder)]
+    run = subprocess.run(words, env=env, capture_output=True, text=True, timeout=3000)
+    if run.returncode != 0:
+        raise SystemExit(f"FAILED: accelerate launch ended with {run.returncode}:\n{run.stderr[-3000:]}")
+    return json.loads((folder / "theirs.json").read_text())
+
+
+def train_theirs(folder, kind):
+    port = free_port()
     ranks = []
     for rank in range(RANKS):
         env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), LOCAL_WORLD_SIZE=str(RANKS),
@@ -266,9 +286,9 @@ def deepspeed_case(build, data, name, bf16, place):
     return check(folder.name, mine, theirs["rows"], 1e-2 if bf16 else 1e-5)
 
 
-def accelerate_case(build, data, name, place):
+def accelerate_case(build, data, name, place, launched=False):
     import yaml
-    folder = place / name
+    folder = place / (name + ("_launched" if launched else ""))
     folder.mkdir()
     given = yaml.safe_load((data / "accelerate" / f"{name}.yaml").read_text())
     given.update(mixed_precision="no", num_processes=RANKS, num_machines=1, machine_rank=0)
@@ -276,14 +296,14 @@ def accelerate_case(build, data, name, place):
     section = given.get("deepspeed_config") if given["distributed_type"] == "DEEPSPEED" else None
     accumulate = (section or {}).get("gradient_accumulation_steps", 1)
     batch = {"micro": 4, "accumulate": accumulate}
-    (folder / "job.json").write_text(json.dumps({"section": section, "steps": STEPS, **batch}))
+    (folder / "job.json").write_text(json.dumps({"section": section, "steps": STEPS, "launched": launched, **batch}))
     initial(build, folder)
-    theirs = train_theirs(folder, "--accelerate-rank")
+    theirs = launch_theirs(folder) if launched else train_theirs(folder, "--accelerate-rank")
     clip = [] if section is not None else ["train.clip_norm=0"]
     mine = train_here(build, folder, ["--config", str(folder / "a.yaml")],
                       ["data.micro_batch=4", "optimizer.lr=1e-3", "optimizer.weight_decay=0", "schedule.type=constant",
                        "schedule.warmup_steps=0", *clip], theirs)
-    return check(name, mine, theirs["rows"], 1e-5)
+    return check(folder.name, mine, theirs["rows"], 1e-5)
 
 
 def initial(build, folder):
@@ -310,9 +330,9 @@ def main():
         for file, bf16 in cases:
             if not wanted or file in wanted:
                 good.append(deepspeed_case(build, data, file, bf16, place))
-        for file in ACCELERATE:
+        for file, launched in [(one, False) for one in ACCELERATE] + [(one, True) for one in LAUNCHED]:
             if not wanted or file in wanted:
-                good.append(accelerate_case(build, data, file, place))
+                good.append(accelerate_case(build, data, file, place, launched))
     print(f"{sum(good)} of {len(good)} comparisons agree")
     return 0 if all(good) else 1
 
