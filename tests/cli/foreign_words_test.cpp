@@ -170,7 +170,7 @@ TEST_CASE("a script is refused where a word of its own is expected, and not as a
   CHECK(config_of({"--ssh-config", folder.file("hosts.py")})["launch"]["ssh_config"] == folder.file("hosts.py"));
   CHECK(config_of({"--output_dir", folder.file("out.py")})["run"]["dir"] == folder.file("out.py"));
   CHECK(config_of({"run.name=a.py"})["run"]["name"] == "a.py");
-  const Said said = call({"--data.path", "foo.py"});
+  const auto said = call({"--data.path", "foo.py"});
   CHECK(said.code == 2);
   CHECK_THAT(said.err, Catch::Contains("data.path") && !Catch::Contains("is a script"));
 }

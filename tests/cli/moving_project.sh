@@ -71,7 +71,7 @@ done <"$page"
 
 # The run went on after DeepSpeed's third step, with the rate of DeepSpeed's schedule after three updates: 2 of 4 steps.
 first=$(head -n 1 runs/on/metrics.jsonl)
-[[ $first == *'"step":4,'* && $first == *'"lr":0.0005,'* ]] || fail "the moved run began with $first"
+[[ $first == *'"step":4,'* && $first == *'"lr":0.0005'* ]] || fail "the moved run began with $first"
 
 # The exported folder holds the trained weights: read here, they are those of the run, to the bit.
 ./ddhost --config theirs/gpt.json --nproc 1 train.init_from=moved train.steps=0 run.dir=runs/back run.quiet=true \
