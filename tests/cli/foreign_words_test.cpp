@@ -213,7 +213,6 @@ TEST_CASE("a warm-up that is a part of the run is that of transformers, whatever
   CHECK(rates("ratio", {"--warmup_ratio", "0.1"}) == steps);
   CHECK(rates("part", {"--warmup_steps", "0.1"}) == steps);  // as newer versions of transformers write it
   CHECK(rates("both", {"--warmup_ratio", "0.5", "--warmup_steps", "4"}) == steps);
-  check_refused({"--warmup_steps", "2.5"}, {"schedule.num_warmup_steps", "2.5"});
 }
 
 TEST_CASE("words of Hydra are taken where there is such a key", "[cli]") {

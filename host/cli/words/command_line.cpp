@@ -275,16 +275,6 @@ std::vector<CommandWords> words_of(const CLI::App& app) {
   return out;
 }
 
-// The flags of all commands that have no value.
-std::vector<std::string> switches_of(const CLI::App& app) {
-  std::vector<std::string> out;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    for (const CLI::Option* option : command->get_options())
-      for (const std::string& name : option->get_lnames())
-        if (option->get_items_expected_max() == 0) out.push_back("--" + name);
-  return out;
-}
-
 // `train` may be left out, and `help COMMAND` is `COMMAND --help`. Refuses a command that there is none of.
 std::vector<std::string> with_command(std::vector<std::string> words, const std::vector<CommandWords>& commands) {
   if (!words.empty() && words[0] == "help") {
@@ -433,7 +423,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   bool has_config = false;
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   try {
-    take_foreign_words(arguments, line, switches_of(app));
+    take_foreign_words(arguments, line, app);
   } catch (const ddh::Error& error) {
     end_with_usage_error(error.what());
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/words/foreign_words.hpp"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -20,10 +21,20 @@ namespace {
 
 constexpr const char* kCompat = "--compat";
 
+// The flags of all commands that have no value.
+std::vector<std::string> switches_of(const CLI::App& app) {
+  std::vector<std::string> out;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    for (const CLI::Option* option : command->get_options())
+      for (const std::string& name : option->get_lnames())
+        if (option->get_items_expected_max() == 0) out.push_back("--" + name);
+  return out;
+}
+
 class ForeignWords {
  public:
-  ForeignWords(std::vector<std::string>& words, CommandLine& line, const std::vector<std::string>& switches)
-      : words_(words), line_(line), switches_(switches) {}
+  ForeignWords(std::vector<std::string>& words, CommandLine& line, const CLI::App& app)
+      : words_(words), line_(line), switches_(switches_of(app)) {}
 
   void take() {
     take_files();  // first, because the meaning of other words depends on them
@@ -248,7 +259,7 @@ class ForeignWords {
 
   std::vector<std::string>& words_;
   CommandLine& line_;
-  const std::vector<std::string>& switches_;
+  const std::vector<std::string> switches_;
   size_t at_ = 0;
   std::string compat_format_, command_;
   ForeignFlags flags_{false};
@@ -256,8 +267,8 @@ class ForeignWords {
 
 }  // namespace
 
-void take_foreign_words(std::vector<std::string>& words, CommandLine& line, const std::vector<std::string>& switches) {
-  ForeignWords(words, line, switches).take();
+void take_foreign_words(std::vector<std::string>& words, CommandLine& line, const CLI::App& app) {
+  ForeignWords(words, line, app).take();
 }
 
 }  // namespace ddhost

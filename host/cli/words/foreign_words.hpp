@@ -8,10 +8,14 @@
 
 #include "cli/words/command_line.hpp"
 
+namespace CLI {
+class App;
+}
+
 namespace ddhost {
 
-// Takes the words of other programs out of `words`, or replaces them by ours. `switches`: our flags without a value. Error: one
-// has no value, or is refused.
-void take_foreign_words(std::vector<std::string>& words, CommandLine& line, const std::vector<std::string>& switches);
+// Takes the words of other programs out of `words`, or replaces them by ours. `app` knows our flags. Error: a word has no
+// value, or is refused.
+void take_foreign_words(std::vector<std::string>& words, CommandLine& line, const CLI::App& app);
 
 }  // namespace ddhost
