@@ -36,6 +36,11 @@ find_package(Protobuf 3.12 QUIET) # for the monitor tensorboard
 ddhost_require(Protobuf_LITE_LIBRARY "protobuf 3.12 or newer (its library)" libprotobuf-dev)
 ddhost_require(Protobuf_PROTOC_EXECUTABLE "protobuf's compiler, protoc" protobuf-compiler)
 
+find_library(DDHOST_SQLITE_LIBRARY NAMES sqlite3) # for the monitor sqlite
+find_path(DDHOST_SQLITE_INCLUDE sqlite3.h)
+ddhost_require(DDHOST_SQLITE_LIBRARY "SQLite 3 (its library)" libsqlite3-dev)
+ddhost_require(DDHOST_SQLITE_INCLUDE "SQLite 3 (its header)" libsqlite3-dev)
+
 # For the checksums of checkpoints; its header holds all of it, and nothing is linked.
 find_path(DDHOST_XXHASH_INCLUDE xxhash.h)
 ddhost_require(DDHOST_XXHASH_INCLUDE "xxHash 0.8 or newer (its header)" libxxhash-dev)

@@ -32,7 +32,7 @@ bool is_of_run(const fs::path& file) {
   if (fs::is_symlink(file, ec)) return false;
   if (fs::is_directory(file, ec)) return name == "checkpoints" || name == "events";
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("metrics.") ||
-         name.starts_with("metrics_eval.") || name.ends_with(".safetensors");
+         name.starts_with("metrics_eval.") || name.starts_with("events.") || name.ends_with(".safetensors");
 }
 
 // Files that no run writes.

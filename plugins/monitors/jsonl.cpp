@@ -7,14 +7,25 @@
 //   {"summary":{...}}                                          the last line of a run that did not fail
 //
 // A number that is not finite is written as null. If several programs take turns, each row has a "program".
+//
+// What happened between rows is in events.jsonl, which a run without events lacks. A resumed run appends to it:
+//
+//   {"event":"checkpoint","step":100,"time":"2026-11-26T13:01:50Z","text":"/runs/a/checkpoints/step-100"}
+//   {"event":"failed","step":130,"time":...,"text":"rank 1 ..."}
+//   {"event":"resumed","step":100,"time":...,"text":"/runs/a/checkpoints/step-100"}
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "ddh/sdk/monitor.hpp"
+#include "event_text.hpp"
 #include "number_text.hpp"
 
 namespace {
 
-std::string quoted(const char* text) { return nlohmann::json(text).dump(); }
+std::string quoted(const char* text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 class Jsonl final : public ddh::Monitor {
  public:
@@ -22,6 +33,8 @@ class Jsonl final : public ddh::Monitor {
 
   void begin(const ddh_monitor_args& args) override {
     const std::string path = std::string(args.run_dir) + "/metrics.jsonl";
+    events_path_ = std::string(args.run_dir) + "/events.jsonl";
+    if (args.resumed_after == 0) remove_events();
     if (args.resumed_after == 0) {
       file_ = ddh::OutputFile(path);
       return;
@@ -40,13 +53,38 @@ class Jsonl final : public ddh::Monitor {
     file_.write(ddh::str(line, "}\n"));
   }
 
+  void event(const ddh_event& event) override {
+    const std::string name = event_name(event.kind);
+    if (name.empty()) return;
+    if (event.kind == DDH_EVENT_FAILED && event.step == 0) return;  // such a run leaves no file
+    if (!events_)
+      events_ = ddh::OutputFile::continued(events_path_, [](std::string_view line) {
+        return nlohmann::json::accept(line);  // the end of a run that was killed may be damaged
+      });
+    events_->write(ddh::str("{\"event\":", quoted(name.c_str()), ",\"step\":", event.step,
+                            ",\"time\":", quoted(utc_text().c_str()), ",\"text\":", quoted(event.text), "}\n"));
+  }
+
   void end(const char* summary) override { file_.write(ddh::str("{\"summary\":", summary, "}\n")); }
 
  private:
+  // Of a run before, which never reached a checkpoint.
+  void remove_events() const {
+    std::error_code ec;
+    if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(events_path_, ec))) return;
+    std::filesystem::remove(events_path_, ec);
+    if (ec)
+      ddh::fail(DDH_PERMISSION_DENIED, "cannot remove '", events_path_,
+                "', the events of the run before: ", ec.message(), "; give another run.dir");
+  }
+
   ddh::OutputFile file_;
+  std::string events_path_;
+  std::optional<ddh::OutputFile> events_;  // from the first event on
 };
 
 }  // namespace
 
-DDH_CXX_PLUGIN(Jsonl, monitor, "jsonl", "0.1.0", "metrics.jsonl: one JSON object for each row", nullptr, nullptr,
-               DDH_CAP_IN_PROCESS);
+DDH_CXX_PLUGIN(Jsonl, monitor, "jsonl", "0.1.0",
+               "metrics.jsonl: one JSON object for each row; events.jsonl: checkpoints, resumes, a failure", nullptr,
+               nullptr, DDH_CAP_IN_PROCESS);

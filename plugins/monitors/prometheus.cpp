@@ -8,6 +8,9 @@
 //   ddhost_step{run="gpt-ddp"} 500
 //   ddhost_running{run="gpt-ddp"} 1
 //   ddhost_row_seconds{run="gpt-ddp"} 1795629600      when the newest row was written, seconds since 1970
+//   ddhost_last_checkpoint_step{run="gpt-ddp"} 400    from the first checkpoint on, as the next
+//   ddhost_last_checkpoint_seconds{run="gpt-ddp"} 1795629500
+//   ddhost_failed{run="gpt-ddp"} 0                    1: the run ended by an error
 //
 // The collector reads files that end in .prom, and refuses times beside values, so the time is a value of its own. A run that
 // was killed still says that it is running; its ddhost_row_seconds stands still.
@@ -51,6 +54,11 @@ std::string number_text(double value) {
   return text;
 }
 
+double seconds_since_1970() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<double>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
+}
+
 class Prometheus final : public ddh::Monitor {
  public:
   using Monitor::Monitor;
@@ -75,7 +83,9 @@ class Prometheus final : public ddh::Monitor {
     file_ = std::make_unique<LatestText>(path);
     set("ranks", "", args.world_size);
     set("running", "", 1);
+    set("failed", "", 0);
     set("step", "", static_cast<double>(args.resumed_after));
+    set("row_seconds", "", seconds_since_1970());
     write();
   }
 
@@ -83,6 +93,15 @@ class Prometheus final : public ddh::Monitor {
     const std::string program = row.program == nullptr ? "" : row.program;
     for (const ddh_row_value& value : values(row)) set(value.name, program, value.value);
     set("step", "", static_cast<double>(row.step));
+    set("row_seconds", "", seconds_since_1970());
+    write();
+  }
+
+  void event(const ddh_event& event) override {
+    if (event.kind == DDH_EVENT_FAILED) set("failed", "", 1);  // the destructor writes it
+    if (event.kind != DDH_EVENT_CHECKPOINT && event.kind != DDH_EVENT_RESUMED) return;
+    set("last_checkpoint_step", "", static_cast<double>(event.step));
+    if (event.kind == DDH_EVENT_CHECKPOINT) set("last_checkpoint_seconds", "", seconds_since_1970());
     write();
   }
 
@@ -99,8 +118,6 @@ class Prometheus final : public ddh::Monitor {
   }
 
   void write() {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    set("row_seconds", "", static_cast<double>(std::chrono::duration_cast<std::chrono::seconds>(now).count()));
     std::string text;
     for (const auto& [name, of_programs] : values_) {
       text += ddh::str("# TYPE ddhost_", name, " gauge\n");

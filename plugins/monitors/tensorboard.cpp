@@ -2,7 +2,7 @@
 //
 // tensorboard: an event file in the run's folder, which `tensorboard --logdir <folder>` shows during the run. Every
 // value of a row is a scalar with its name, or "program/name" if several programs take turns. The effective
-// configuration and the summary are texts. Scalars are fp32, as in TensorFlow.
+// configuration, the summary and events ("event/checkpoint") are texts. Scalars are fp32, as in TensorFlow.
 #include <unistd.h>
 
 #include <array>
@@ -10,6 +10,7 @@
 
 #include "ddh/sdk/monitor.hpp"
 #include "event.pb.h"
+#include "event_text.hpp"
 #include "record.hpp"
 
 namespace {
@@ -45,7 +46,7 @@ std::string as_code(std::string_view text) {
   return out;
 }
 
-tb::Event text_event(int64_t step, const char* tag, std::string_view text) {
+tb::Event text_event(int64_t step, const std::string& tag, std::string_view text) {
   tb::Event event = event_at(step);
   tb::Summary::Value& value = *event.mutable_summary()->add_value();
   value.set_tag(tag);
@@ -79,6 +80,16 @@ class TensorBoard final : public ddh::Monitor {
     last_step_ = row.step;
   }
 
+  // A file without rows stays empty, so a resume without a row is not told.
+  void event(const ddh_event& event) override {
+    const std::string name = event_name(event.kind);
+    if (name.empty()) return;
+    if (event.kind == DDH_EVENT_RESUMED)
+      resumed_from_ = event.text;
+    else if (has_header_)
+      write(text_event(event.step, "event/" + name, event.text));
+  }
+
   void end(const char* summary) override { write(text_event(last_step_, "summary", summary)); }
 
  private:
@@ -92,6 +103,8 @@ class TensorBoard final : public ddh::Monitor {
     tb::Event session = event_at(resumed_after_ + 1);
     session.mutable_session_log()->set_status(tb::SessionLog::START);
     file_.write(record::framed(session.SerializeAsString()));
+    if (!resumed_from_.empty())
+      file_.write(record::framed(text_event(resumed_after_ + 1, "event/resumed", resumed_from_).SerializeAsString()));
     has_header_ = true;
   }
   void write(const tb::Event& event) {
@@ -100,7 +113,7 @@ class TensorBoard final : public ddh::Monitor {
   }
 
   ddh::OutputFile file_;
-  std::string config_;
+  std::string config_, resumed_from_;
   bool has_header_ = false;
   int64_t resumed_after_ = 0;
   int64_t last_step_ = 0;

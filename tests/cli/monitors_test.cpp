@@ -91,6 +91,65 @@ TEST_CASE("prometheus keeps the newest values in a file that is always whole", "
   CHECK_FALSE(files_of(folder).contains(".metrics.prom.new"));
 }
 
+TEST_CASE("events.jsonl has checkpoints, the failure and the resume, in order; metrics.jsonl keeps its rows", "[cli]") {
+  const TempFolder folder;
+  const std::string bad = test_plugin("bad_monitor");
+  CHECK(train(folder, {"--monitor", "jsonl,prometheus,tensorboard," + bad, "checkpoint.every=2",
+                       "monitor.bad_monitor.at=row", "monitor.bad_monitor.step=3", "monitor.bad_monitor.fault=throw"})
+            .code > 0);
+  const std::string prom = read_text(folder.file("run/metrics.prom"));
+  CHECK_THAT(prom, Catch::Contains("ddhost_failed{run=\"run\"} 1\n"));
+  CHECK_THAT(prom, Catch::Contains("ddhost_running{run=\"run\"} 0\n"));
+  CHECK_THAT(prom, Catch::Contains("ddhost_last_checkpoint_step{run=\"run\"} "));
+  const auto events = [&folder] {
+    std::vector<nlohmann::json> out;
+    std::istringstream lines(read_text(folder.file("run/events.jsonl")));
+    for (std::string line; std::getline(lines, line);) out.push_back(nlohmann::json::parse(line));
+    return out;
+  };
+  const std::vector<nlohmann::json> before = events();
+  REQUIRE(before.size() >= 2);
+  CHECK(before.front().at("event") == "checkpoint");
+  CHECK(before.front().at("step") == 2);
+  CHECK(before.front().at("text") == folder.file("run/checkpoints/step-2"));
+  CHECK(before.back().at("event") == "failed");
+  CHECK_THAT(before.back().at("text").get<std::string>(),
+             Catch::Contains("monitor 'bad_monitor', row") && Catch::Contains("the tide is out"));
+  CHECK(before.back().at("time").get<std::string>().size() == 20);
+
+  std::filesystem::remove_all(folder.path() / "run" / "checkpoints" / "step-4");
+  REQUIRE(train(folder, {"--monitor", "jsonl,prometheus,tensorboard", "checkpoint.every=2", "--resume", "auto"}).code ==
+          0);
+  const std::vector<nlohmann::json> after = events();
+  REQUIRE(after.size() > before.size());
+  CHECK(std::equal(before.begin(), before.end(), after.begin()));
+  CHECK(after[before.size()].at("event") == "resumed");
+  CHECK(after.back().at("event") == "checkpoint");
+  CHECK(after.back().at("step") == 4);
+  CHECK(read_run(folder.path() / "run").steps.size() == 4);
+  CHECK_THAT(read_text(folder.file("run/metrics.prom")), Catch::Contains("ddhost_failed{run=\"run\"} 0\n"));
+}
+
+TEST_CASE("rank 0's monitors hear why another rank failed", "[cli]") {
+  const TempFolder folder;
+  const Said ended = train(folder, {"--strategy", test_plugin("bad_strategy"), "strategy.at=step",
+                                    "strategy.fault=fails", "strategy.rank=1", "strategy.step=3"});
+  INFO(ended.err);
+  CHECK(ended.code > 0);
+  const auto event = nlohmann::json::parse(read_text(folder.file("run/events.jsonl")));
+  CHECK(event.at("event") == "failed");
+  CHECK(event.at("step") == 2);
+  CHECK_THAT(event.at("text").get<std::string>(), Catch::Contains("rank 1") && Catch::Contains("the tide is out"));
+}
+
+TEST_CASE("a run that fails before its first step leaves no file of events and no database", "[cli]") {
+  const TempFolder folder;
+  CHECK(train(folder, {"--monitor", "jsonl,sqlite", "--strategy", test_plugin("bad_strategy"), "strategy.at=step",
+                       "strategy.fault=fails", "strategy.rank=0", "strategy.step=1"})
+            .code > 0);
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "run"));
+}
+
 TEST_CASE("prometheus writes into the collector's folder, which must exist", "[cli]") {
   const TempFolder folder, other, collector;
   REQUIRE(train(folder, {"--monitor", "prometheus", "monitor.prometheus.folder=" + collector.path().string()}).code ==

@@ -83,6 +83,7 @@ constexpr std::array<CallFacts, static_cast<size_t>(PluginCall::kCount)> kFacts 
     {"number"},
     {"begin", false, true},
     {"row"},
+    {"event"},
     {"end"},
     {"rounds"},
     {"encode"},

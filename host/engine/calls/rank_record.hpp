@@ -94,6 +94,7 @@ enum class PluginCall : uint8_t {
   // monitors
   kRunBegin,
   kRow,
+  kEvent,
   kRunEnd,
   // codecs
   kRounds,

@@ -208,6 +208,7 @@ void Checkpointing::load(const TrainOrder& order) {
         if (!codec_notice.empty()) services_.log->warn("{}", codec_notice);
       }
       resumed_ = std::move(manifest);
+      resumed_from_ = fs::absolute(folder);
       last_saved_ = resumed_->progress.step;
       return;
     }
@@ -459,6 +460,7 @@ void Checkpointing::finish_save() {
   save_->finish(checks_.blame_for_nonfinite());
   const int64_t step = save_->step();
   last_committed_ = step;
+  committed_.push_back({step, checkpoint_folder(plan_.run_dir, step)});
   save_.reset();
   if (services_.seat.rank != 0) return;
   const auto end = std::chrono::steady_clock::now();

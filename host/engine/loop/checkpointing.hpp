@@ -10,6 +10,8 @@
 #include <future>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/manifest.hpp"
@@ -85,6 +87,11 @@ class Checkpointing {
   [[nodiscard]] bool has_saved(int64_t step) const { return step == last_saved_ && save_ == nullptr; }
   // Whether the save of this step has begun, or has ended.
   [[nodiscard]] bool has_begun(int64_t step) const { return step == last_saved_; }
+  // The folder of the checkpoint that the run was resumed from; empty: none.
+  [[nodiscard]] const std::filesystem::path& resumed_from() const { return resumed_from_; }
+  // The checkpoints that became complete since the last call, the oldest first. A step may complete two: the one that was
+  // being written, and its own.
+  std::vector<CheckpointPlace> take_committed() { return std::exchange(committed_, {}); }
   // The step of the newest checkpoint that this run has saved; 0: none.
   [[nodiscard]] int64_t last_committed() const { return last_committed_; }
 
@@ -137,10 +144,12 @@ class Checkpointing {
   CheckpointLayout layout_;  // of the checkpoint that is loaded or saved; later phases may have less state
   CopyMemory copy_memory_;
   std::optional<Manifest> resumed_;
-  int64_t last_saved_ = -1;               // its save has begun, or the run was resumed from it
-  int64_t last_committed_ = 0;            // its save has ended
-  int64_t saves_done_ = 0;                // of those that were asked for
-  std::unique_ptr<CheckpointSave> save_;  // being written
+  std::filesystem::path resumed_from_;
+  std::vector<CheckpointPlace> committed_;  // not taken yet
+  int64_t last_saved_ = -1;                 // its save has begun, or the run was resumed from it
+  int64_t last_committed_ = 0;              // its save has ended
+  int64_t saves_done_ = 0;                  // of those that were asked for
+  std::unique_ptr<CheckpointSave> save_;    // being written
   std::future<std::string>
       pruning_;  // the removal of old checkpoints, and its error. Without another thread, get() removes
   std::chrono::steady_clock::time_point save_begun_ = std::chrono::steady_clock::now();

@@ -68,6 +68,8 @@ class Rank : RankSetup {
       work();
       leave_world();
     } catch (const std::exception& e) {
+      // Before the others know: the launcher names the rank that ends first.
+      if (output_ != nullptr) output_->failed(e.what());
       if (comm_table_ != nullptr) {
         const PluginCaller::Entered entered = comm_.caller().enter(PluginCall::kAbort);
         comm_table_->abort(comm_.get(), e.what());

@@ -189,10 +189,11 @@ class TrainLoop {
     const bool goes_on = checkpoints_.has_resumed() && !is_pending;
     if (goes_on && (order_.is_at_end(position_) || evaluations_.end_run())) return {position_.step, false, true};
     output_.begin();
+    if (checkpoints_.has_resumed()) output_.resumed(checkpoints_.resumed_from());
     if (is_pending) {
       if (!evaluate()) return {position_.step, true, false};
       checkpoints_.late_evaluation_done(state());
-      output_.saved(checkpoints_.last_committed());
+      tell_of_saves();
       if (evaluations_.end_run()) return {position_.step, false, false};
     }
     Loader loader(setup_.model_inst, setup_.model_table, setup_.model_callers, order_, position_,
@@ -319,8 +320,12 @@ class TrainLoop {
     // Nothing is known of these steps after a resume.
     if (!quiet_.empty() && (ends || checkpoints_.has_begun(now.step)))
       report_quiet(services_.step->share_quiet_metrics());
-    output_.saved(checkpoints_.last_committed());
+    tell_of_saves();
     return next;
+  }
+
+  void tell_of_saves() {
+    for (const CheckpointPlace& saved : checkpoints_.take_committed()) output_.saved(saved.step, saved.folder);
   }
 
   // Where ranks do not agree in every step, the launcher says after which one they end.

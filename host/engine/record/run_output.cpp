@@ -50,6 +50,7 @@ RunOutput::RunOutput(RankServices& services, const std::vector<Plugin>& plugins,
       items_name_(std::move(items_name)),
       facts_(std::move(facts)),
       resumed_after_(resumed_after),
+      last_done_(resumed_after),
       line_(std::move(line)),
       every_(services.config.get<int64_t>("monitor.every")),
       last_step_(last_step),
@@ -110,6 +111,7 @@ double RunOutput::step_ms() const {
 void RunOutput::step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts) {
   profile_.step_end(block.step, facts.work.micro_batch);
   const double step_ms = facts.step_ms;
+  last_done_ = block.step;
   totals_.step_ms += step_ms;
   totals_.items += outcome.world.items;
   ++totals_.steps;
@@ -183,18 +185,37 @@ void RunOutput::end(const std::string& summary) {
 }
 
 void RunOutput::write_row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values) {
-  if (!failure_.empty()) return;
+  if (failure_.empty()) try_to_record(step, [&] { monitors_->row(kind, step, program, values); });
+}
+
+template <class Record>
+void RunOutput::try_to_record(int64_t step, Record&& record) {
   try {
-    monitors_->row(kind, step, program, values);
+    record();
   } catch (const ddh::Error& error) {
+    if (!failure_.empty()) return;  // the first one counts
     failure_ = error.what();
     if (step < last_step_) services_.log->warn("{}; the run ends after the next step", failure_);
   }
 }
 
-void RunOutput::saved(int64_t step) {
+void RunOutput::resumed(const std::string& checkpoint) {
+  if (monitors_) monitors_->event(DDH_EVENT_RESUMED, resumed_after_, checkpoint);
+}
+
+void RunOutput::saved(int64_t step, const std::string& folder) {
   if (progress_) progress_->saved(step);
-  if (count_ && step > 0) try_to_count([&] { count_->saved(step); });
+  if (!monitors_) return;
+  try_to_count([&] { count_->saved(step); });
+  // Also after a monitor has failed: the others know where the run can go on.
+  try_to_record(last_done_, [&] { monitors_->event(DDH_EVENT_CHECKPOINT, step, folder); });
+}
+
+// The log has the error itself. What a monitor makes of it must not hide it.
+void RunOutput::failed(const std::string& sentence) {
+  if (!monitors_) return;
+  for (const std::string& failure : monitors_->failed(last_done_, sentence))
+    if (failure != sentence) services_.log->warn("{}; the run has failed before", failure);
 }
 
 template <class Count>
@@ -244,39 +265,6 @@ void RunOutput::tell_progress(const ddh_step_block& block, const StepFacts& fact
   told.step_ms = step_ms;
   for (const TagUsage& tag : services_.memory.usage()) told.memory_bytes += tag.peak_bytes;
   progress_->tell(told, now);
-}
-
-Monitors::Monitors(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
-                   int64_t resumed_after) {
-  const std::string config = services.config.file_text();
-  const ddh_monitor_args args{sizeof(ddh_monitor_args), services.seat.world_size(), run_dir.c_str(), config.c_str(),
-                              resumed_after};
-  for (const Plugin& plugin : plugins) {
-    const std::string section = "monitor." + plugin.id();
-    const PluginSeat& seat = seats_.emplace_back(services, "monitor:" + plugin.id(), section, plugin.desc);
-    Instance instance(plugin, seat.host(), section, &services.seat.record);
-    const auto& table = instance.require<ddh_monitor_api>(DDH_MONITOR_IFACE, DDH_MONITOR_API_MIN_SIZE);
-    instance.call(PluginCall::kRunBegin, table.begin, &args);
-    all_.push_back({&table, std::move(instance)});
-  }
-}
-
-void Monitors::row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values) const {
-  const std::string program_name(program);
-  std::vector<ddh_row_value> given;
-  for (const RowValue& value : values) given.push_back({value.name.c_str(), value.value, value.is_flag ? 1U : 0U, 0});
-  const ddh_row row{sizeof(ddh_row),
-                    kind,
-                    step,
-                    program.empty() ? nullptr : program_name.c_str(),
-                    given.data(),
-                    static_cast<uint32_t>(given.size()),
-                    0};
-  for (const One& one : all_) one.instance.call(PluginCall::kRow, one.table->row, &row);
-}
-
-void Monitors::end(const std::string& summary) const {
-  for (const One& one : all_) one.instance.call(PluginCall::kRunEnd, one.table->end, summary.c_str());
 }
 
 }  // namespace ddhost

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <chrono>
-#include <deque>
 #include <map>
 #include <optional>
 #include <span>
@@ -14,10 +13,9 @@
 #include <tuple>
 #include <vector>
 
-#include "ddh/kind/monitor.h"
-#include "engine/calls/instance.hpp"
 #include "engine/record/known_curve.hpp"
 #include "engine/record/loss_rise.hpp"
+#include "engine/record/monitors.hpp"
 #include "engine/record/progress_report.hpp"
 #include "engine/record/step_count.hpp"
 #include "engine/record/step_profile.hpp"
@@ -25,36 +23,6 @@
 #include "engine/services/tables/interfaces.hpp"
 
 namespace ddhost {
-
-// One value of a row.
-struct RowValue {
-  std::string name;
-  double value = 0;
-  bool is_flag = false;
-};
-
-// The monitor plugins of a run, each with an instance on rank 0. If one of them can't write, the run ends with its message.
-class Monitors {
- public:
-  // Makes the instances and lets them open what they write to.
-  Monitors(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
-           int64_t resumed_after);
-  Monitors(const Monitors&) = delete;
-  Monitors& operator=(const Monitors&) = delete;
-
-  // `kind`: DDH_ROW_*. `program`: "" if there is only one.
-  void row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values) const;
-  // `summary`: a JSON object. Called only if the run did not fail.
-  void end(const std::string& summary) const;
-
- private:
-  struct One {
-    const ddh_monitor_api* table;
-    Instance instance;
-  };
-  std::deque<PluginSeat> seats_;  // elements stay in place
-  std::vector<One> all_;
-};
 
 // Steps that cost the same.
 struct WorkKind {
@@ -97,8 +65,12 @@ class RunOutput {
   void step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts);
   // `program`: as in StepFacts.
   void evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program);
-  // `step`: of the newest checkpoint of this run; 0: it has saved none.
-  void saved(int64_t step);
+  // Called after begin() if the run was resumed. `checkpoint`: its folder. Error: a monitor can't record it.
+  void resumed(const std::string& checkpoint);
+  // A checkpoint of this run is complete. `folder`: its own.
+  void saved(int64_t step, const std::string& folder);
+  // Called if the run ends by an error. `sentence`: of the error.
+  void failed(const std::string& sentence);
   // Why rows are not recorded any more: the sentence of the first monitor that failed. "": none has. The run then ends
   // after the next step, and keeps what it has trained. Rank 0 only.
   [[nodiscard]] const std::string& failure() const { return failure_; }
@@ -129,6 +101,8 @@ class RunOutput {
  private:
   using Clock = std::chrono::steady_clock;
   void write_row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values);
+  template <class Record>
+  void try_to_record(int64_t step, Record&& record);
   struct Row {
     int64_t step;
     std::string program;
@@ -154,6 +128,7 @@ class RunOutput {
   std::optional<StepCount> count_;    // the same
   std::string failure_, count_failure_;
   int64_t nonfinite_steps_ = 0;
+  int64_t last_done_;             // step
   std::optional<Row> unwritten_;  // of the last step, where its row was not due
   const std::shared_ptr<TerminalLine> line_;
   std::optional<ProgressReport> progress_;  // on rank 0

@@ -53,7 +53,10 @@ const ddh_monitor_api kMonitorTable = {
     [](ddh_inst* inst, const char* summary, ddh_err* err) noexcept {
       return monitor_of(inst).note(ddh::str("end ", summary), err);
     },
-    nullptr};
+    [](ddh_inst* inst, const ddh_event* event, ddh_err* err) noexcept {
+      constexpr const char* kKinds[] = {"?", "resumed", "checkpoint", "failed"};
+      return monitor_of(inst).note(ddh::str(kKinds[event->kind], ' ', event->step, ' ', event->text), err);
+    }};
 
 ddh_desc desc_of(const char* id) {
   ddh_desc desc{};
@@ -204,7 +207,7 @@ TEST_CASE("a run that goes on tells its monitors after which step, and counts fr
   run.output->begin();
   CHECK(recorded().calls.front() == "a begin after 2");
   run.step(3, 1);
-  run.output->saved(3);
+  run.output->saved(3, "");
   const std::optional<StepNumbers> numbers = read_step_numbers(run.folder.path());
   REQUIRE(numbers);
   CHECK(*numbers == StepNumbers{2, 3, 3});
@@ -228,6 +231,57 @@ TEST_CASE("a loss that jumps is named with what to change, at most three times",
   size_t named = 0;
   for (size_t at = text.find("loss rose"); at != std::string::npos; at = text.find("loss rose", at + 1)) ++named;
   CHECK(named == 3);
+}
+
+TEST_CASE("monitors hear of a resume before the first row, and of each checkpoint", "[monitor]") {
+  MonitoredRun run(1, 2);
+  run.output->begin();
+  run.output->resumed("/run/step-2");
+  run.step(3, 1);
+  run.output->saved(3, "/run/step-3");
+  run.output->end("{}");
+  CHECK(recorded().calls == Calls{"a begin after 2", "b begin after 2", "a resumed 2 /run/step-2",
+                                  "b resumed 2 /run/step-2", "a row 3", "b row 3", "a checkpoint 3 /run/step-3",
+                                  "b checkpoint 3 /run/step-3", "a end {}", "b end {}"});
+}
+
+TEST_CASE("monitors hear why a run failed and after which step, and get no call after it", "[monitor]") {
+  MonitoredRun run;
+  run.output->begin();
+  run.step(1, 1);
+  recorded().fails = "a failed 1 the loss is gone";  // costs neither the sentence of the run nor the call of b
+  run.output->failed("the loss is gone");
+  run.output->failed("something else");
+  run.output.reset();
+  CHECK(recorded().calls == Calls{"a begin after 0", "b begin after 0", "a row 1", "b row 1",
+                                  "a failed 1 the loss is gone", "b failed 1 the loss is gone"});
+}
+
+TEST_CASE("a failure is told to the monitors that have neither failed nor ended", "[monitor]") {
+  MonitoredRun run;
+  run.output->begin();
+  recorded().fails = "a row 1";
+  run.step(1, 1);
+  run.output->failed(run.output->failure());
+  REQUIRE(recorded().calls.size() == 4);
+  CHECK_THAT(recorded().calls.back(), Catch::StartsWith("b failed 1 monitor 'a', row: the disk is full"));
+
+  MonitoredRun ended;
+  ended.output->begin();
+  ended.step(1, 1);
+  ended.output->end("{}");
+  const size_t calls = recorded().calls.size();
+  ended.output->failed("the final weights can't be written");
+  CHECK(recorded().calls.size() == calls);
+}
+
+TEST_CASE("a monitor that can't record a checkpoint ends the run with its message", "[monitor]") {
+  MonitoredRun run;
+  run.output->begin();
+  run.step(1, 1);
+  recorded().fails = "b checkpoint 1 x";
+  run.output->saved(1, "x");
+  CHECK_THAT(run.output->failure(), Catch::Contains("monitor 'b', event: the disk is full"));
 }
 
 TEST_CASE("a run whose lock is removed while it trains ends", "[monitor]") {
