@@ -214,7 +214,7 @@ constexpr const char* kCheckpoint = R"json({"properties": {
 
 constexpr const char* kProfile = R"json({"properties": {
   "steps": {"type": "string", "default": "",
-    "description": "steps whose time is measured by unit and by collective: 20-25, 20, or auto (five after two); empty: none"}
+    "description": "steps whose time is measured, with a trace of each rank: 20-25, 20, or auto (five after two); empty: none"}
 }})json";
 
 constexpr const char* kSchedule = R"json({"properties": {

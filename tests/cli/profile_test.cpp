@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// profile.steps: tables of time by unit and by operation, at the end of a run and in profile.json.
+// profile.steps: tables of time by part of a step, by unit and by operation, at the end of a run and in profile.json; and a
+// trace of each rank.
+#include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "fixtures/harness/toy_run.hpp"
@@ -19,7 +22,145 @@ nlohmann::json profile_of(const TempFolder& folder) {
   return nlohmann::json::parse(read_text(folder.file("run/profile.json")));
 }
 
+using Events = std::vector<nlohmann::json>;
+
+nlohmann::json trace_of(const TempFolder& folder, const std::string& steps, int rank) {
+  return nlohmann::json::parse(
+      read_text(folder.file("run/trace-steps-" + steps + "-rank-" + std::to_string(rank) + ".json")));
+}
+Events complete_events(const nlohmann::json& trace) {
+  Events out;
+  for (const nlohmann::json& event : trace["traceEvents"])
+    if (event["ph"] == "X") out.push_back(event);
+  return out;
+}
+// Nanoseconds, because ends are begins plus lengths.
+std::pair<int64_t, int64_t> interval(const nlohmann::json& event) {
+  const double begin = event["ts"].get<double>();
+  return {std::llround(begin * 1e3), std::llround((begin + event["dur"].get<double>()) * 1e3)};
+}
+constexpr int64_t kRounding = 200;  // a double holds the microseconds of a clock to some nanoseconds
+
+// The spans of a thread are within each other, or apart.
+void check_nested(Events events) {
+  std::stable_sort(events.begin(), events.end(), [](const auto& a, const auto& b) {
+    const auto [a_begin, a_end] = interval(a);
+    const auto [b_begin, b_end] = interval(b);
+    return a_begin != b_begin ? a_begin < b_begin : a_end > b_end;
+  });
+  std::vector<std::pair<int64_t, int64_t>> open;
+  for (const nlohmann::json& event : events) {
+    const auto [begin, end] = interval(event);
+    while (!open.empty() && open.back().second <= begin + kRounding) open.pop_back();
+    INFO(event.dump());
+    CHECK((open.empty() || end <= open.back().second + kRounding));
+    open.emplace_back(begin, end);
+  }
+}
+
 }  // namespace
+
+TEST_CASE("the parts of a step add up to its time, on every rank", "[profile]") {
+  const TempFolder folder;
+  const Said said = profiled(folder, {"--strategy", "zero3", "profile.steps=3-6", "train.recompute=1"});
+  INFO(said.err << said.out);
+  REQUIRE(said.code == 0);
+  CHECK_THAT(said.out, Contains("where a step of rank 0 goes") && Contains("host's own share") && Contains("100.0"));
+  const nlohmann::json profile = profile_of(folder), step = profile["step"];
+  CHECK(step["ms"].get<double>() == Approx(profile["ms"].get<double>()).epsilon(1e-6));
+  std::vector<double> of_ranks(2);
+  double share = 0;
+  std::map<std::string, double> ms;
+  for (const nlohmann::json& part : step["parts"]) {
+    INFO(part.dump());
+    share += part["share"].get<double>();
+    ms[part["part"]] += part["ms"].get<double>();
+    for (size_t r = 0; r < 2; ++r) {
+      const double one = part["ms_of_ranks"][r].get<double>();
+      CHECK(one >= -1e-6);
+      of_ranks[r] += one;
+    }
+    if (part.contains("for_rank") && part["for_rank"] == 0) CHECK(part["ms_of_ranks"][0] == 0);  // not for itself
+  }
+  CHECK(share == Approx(1).epsilon(1e-9));
+  CHECK(of_ranks[0] == Approx(profile["ms"].get<double>()).epsilon(1e-6));
+  // The rank's own spans say the same: the time of its steps is that of their parts.
+  for (int rank = 0; rank < 2; ++rank) {
+    double steps_ms = 0;
+    for (const nlohmann::json& event : complete_events(trace_of(folder, "3-6", rank)))
+      if (event["cat"] == "step") steps_ms += event["dur"].get<double>() / 1e3;
+    CHECK(of_ranks[static_cast<size_t>(rank)] == Approx(steps_ms).epsilon(1e-4));
+  }
+  for (const char* part : {"forward", "backward", "recompute", "optimizer pass", "norm", "host's own share"}) {
+    INFO(part);
+    CHECK(ms[part] > 0);
+  }
+}
+
+TEST_CASE("a trace has one span for each unit and phase of a step, and spans nest", "[profile]") {
+  const TempFolder folder;
+  REQUIRE(profiled(folder, {"--strategy", "zero3", "profile.steps=3-6", "train.recompute=1"}).code == 0);
+  const nlohmann::json profile = profile_of(folder);
+  for (int rank = 0; rank < 2; ++rank) {
+    const nlohmann::json trace = trace_of(folder, "3-6", rank);
+    CHECK(trace["otherData"]["traced_steps"] == 4);
+    std::map<uint32_t, Events> threads;
+    std::map<int64_t, std::pair<int64_t, int64_t>> steps;
+    std::map<std::string, int> units;  // "forward unit 3"
+    std::map<uint32_t, std::string> names;
+    for (const nlohmann::json& event : trace["traceEvents"]) {
+      CHECK(event["pid"] == rank);
+      if (event["name"] == "thread_name") names[event["tid"]] = event["args"]["name"];
+      if (event["name"] == "process_name") CHECK(event["args"]["name"] == "rank " + std::to_string(rank));
+    }
+    for (const nlohmann::json& event : complete_events(trace)) {
+      threads[event["tid"]].push_back(event);
+      if (event["cat"] == "step") steps[event["args"]["step"]] = interval(event);
+      if (event["args"].contains("unit"))
+        ++units[event["name"].get<std::string>() + " " + event["args"]["position"].dump() + " " +
+                event["args"]["step"].dump()];
+    }
+    CHECK(names.at(0) == "main");
+    CHECK(steps.size() == 4);
+    size_t expected = 0;
+    for (const nlohmann::json& unit : profile["units"])
+      for (const char* phase : {"forward", "backward", "recompute"}) expected += unit[phase]["calls"].get<size_t>();
+    CHECK(units.size() == expected);
+    for (const auto& [what, times] : units) {
+      INFO(what);
+      CHECK(times == 1);
+    }
+    for (const auto& [thread, events] : threads) {
+      INFO("thread " << thread << ", " << names.at(thread));
+      check_nested(events);
+      for (const nlohmann::json& event : events) {
+        const auto [begin, end] = interval(event);
+        const auto [step_begin, step_end] = steps.at(event["args"]["step"]);
+        INFO(event.dump());
+        CHECK(begin >= step_begin - kRounding);
+        CHECK(end <= step_end + kRounding);
+      }
+    }
+  }
+}
+
+TEST_CASE("a trace that exists is not overwritten", "[profile]") {
+  const TempFolder folder;
+  REQUIRE(profiled(folder, {"profile.steps=3-4", "checkpoint.every=2", "checkpoint.keep_last=0"}).code == 0);
+  const std::string path = folder.file("run/trace-steps-3-4-rank-0.json"), before = read_text(path);
+  // Resumed in its folder from before these steps, it would measure them again.
+  REQUIRE(call_ddhost({"ckpt", "prune", folder.file("run"), "--after", "2"}).code == 0);
+  const Said again = call_ddhost({"--config", folder.file("run/config.json"), "--resume",
+                                  folder.file("run/checkpoints/step-2"), "run.dir=" + folder.file("run")});
+  INFO(again.err);
+  CHECK(again.code > 0);
+  CHECK_THAT(again.err, Contains("exists already and is not overwritten") && Contains("trace-steps-3-4-rank-"));
+  CHECK(read_text(path) == before);
+  // A second run in the folder of the first is refused before that.
+  const Said second = profiled(folder, {"profile.steps=3-4"});
+  CHECK(second.code > 0);
+  CHECK_THAT(second.err, Contains("already holds a run"));
+}
 
 TEST_CASE("a profile holds the time, the calls and the bytes of its steps alone", "[profile]") {
   for (const std::string strategy : {"ddp", "zero3"}) {

@@ -159,8 +159,9 @@ CLI::App* add_run_command(CLI::App& app, const char* name, const char* help, uns
   if (command != kPlans && command != kCompares && command != kSmokes)
     added->add_flag("--dry-run", line.dry_run, "print the effective configuration and stop");
   if (command == kTrains)
-    added->add_flag("--profile", to.profile,
-                    "measure five steps by unit and by collective; profile.steps=20-25 measures those");
+    added->add_flag(
+        "--profile", to.profile,
+        "measure five steps by part, unit and collective, with a trace; profile.steps=20-25 measures those");
   if (command == kTrains)
     added->add_flag("--fit", line.fit,
                     "if the run does not fit into memory, take the nearest change with which it does");

@@ -345,21 +345,25 @@ class Rank : RankSetup {
     }
   }
 
-  // The tables of profile.steps, which are also written to the run's folder; "" without the option. [collective]
+  // The tables of profile.steps, which are also written to the run's folder, and each rank's trace beside them; "" without the
+  // option. [collective]
   std::string profile_text() {
     if (!output_->profile().is_on()) return "";
     const ProfileReport profile(output_->profile(), *model_desc_, *services_.comm, [this](const UnitCost& cost) {
       return call_flops(model_.caller(), model_.get(), *model_table_, cost.call,
                         static_cast<uint32_t>(cost.micro_batch));
     });
-    if (!is_first()) return "";
     const std::string file = plan_.run_dir.string() + "/profile.json";
     try {
+      write_trace(output_->profile(), *model_desc_, services_.seat.rank);
+      if (!is_first()) return "";
       replace_durably(file, profile.json() + "\n");
     } catch (const ddh::Error& error) {
       profile_failure_ = error.what();
     }
-    return profile.text(terminal_columns(STDOUT_FILENO)) + "  " + file + "\n";
+    if (!is_first()) return "";
+    return ddh::str(profile.text(terminal_columns(STDOUT_FILENO)), "  ", file, "\n  ",
+                    output_->profile().trace_path().string(), ", and one of each rank: open them in ui.perfetto.dev\n");
   }
 
   RunClosing closing(const RunOutput::Totals& totals) {

@@ -197,7 +197,7 @@ class TrainLoop {
       if (evaluations_.end_run()) return {position_.step, false, false};
     }
     Loader loader(setup_.model_inst, setup_.model_table, setup_.model_callers, order_, position_,
-                  static_cast<uint64_t>(services_.seat.rank));
+                  static_cast<uint64_t>(services_.seat.rank), services_.clock);
     services_.clock.restart();
     Next next = Next::step;
     while (next == Next::step && !order_.is_at_end(position_)) {
@@ -224,7 +224,7 @@ class TrainLoop {
     metrics_.begin(described.n_metrics, accum_);
     const bool results_at_once = services_.device->is_host_memory();
     for (uint64_t m = 0; m < accum_; ++m) {
-      const Batch batch = loader.next(services_.clock);
+      const Batch batch = loader.next();
       setup_.runner.run(setup_.programs.of(now.program), {now.step, m, services_.comm->global_micro_batch(m)}, batch,
                         seed_scale);
       metrics_.items(m) = static_cast<double>(batch.info().items);
@@ -286,6 +286,7 @@ class TrainLoop {
   Next finish_step(const TrainStep& now) {
     const ddh_step_block& block = services_.step->block();
     const StepOutcome& outcome = services_.step->outcome();
+    output_.work_done(now.step, now.cut.micro_batch);
     const StepFacts facts{values_,
                           setup_.train_programs.size() > 1 ? setup_.model.programs[now.program]->name : "",
                           now.span.count,

@@ -13,6 +13,7 @@ bool stop_wanted(const TrainSetup& setup) {
 
 void OpRunner::step_begin(int32_t program, int64_t step, bool is_last) {
   const ddh_step_begin_args args{sizeof(ddh_step_begin_args), program, step, is_last ? DDH_STEP_LAST : 0U, 0};
+  const PartSpan span(clock_, StepPart::strategy, "step_begin");
   strategy_.call(PluginCall::kStepBegin, strategy_table_.step_begin, &args);
 }
 
@@ -36,7 +37,10 @@ void OpRunner::run(const ProgramOps& ops, const MicroBatch& micro, ddh_batch* ba
     const bool backward = use.phase == DDH_PHASE_BACKWARD;
     ddh_unit_view view{};
     view.struct_size = sizeof view;
-    strategy.on_unit(PluginCall::kAcquire, unit, strategy_table_.acquire, strategy_.get(), &use, &view);
+    {
+      const PartSpan span(clock_, StepPart::strategy, "acquire", unit.name);
+      strategy.on_unit(PluginCall::kAcquire, unit, strategy_table_.acquire, strategy_.get(), &use, &view);
+    }
     views_.check(strategy, use, ops.trains(), view);
 
     const ddh_unit_call unit_call{sizeof(ddh_unit_call),
@@ -59,13 +63,17 @@ void OpRunner::run(const ProgramOps& ops, const MicroBatch& micro, ddh_batch* ba
       model.on_unit(backward ? PluginCall::kBackward : PluginCall::kForward, unit,
                     backward ? model_table_.backward : model_table_.forward, model_.get(), &unit_call);
     }
-    if ((use.flags & DDH_OP_GRADS_READY) != 0)
+    if ((use.flags & DDH_OP_GRADS_READY) != 0) {
+      const PartSpan span(clock_, StepPart::strategy, "grads_ready", unit.name);
       strategy.on_unit(PluginCall::kGradsReady, unit, strategy_table_.grads_ready, strategy_.get(), &use);
+    }
+    const PartSpan span(clock_, StepPart::strategy, "release", unit.name);
     strategy.on_unit(PluginCall::kRelease, unit, strategy_table_.release, strategy_.get(), &use);
   }
 }
 
 void OpRunner::metrics(int32_t program, uint64_t micro_batch, double* sums, double* counts) {
+  const PartSpan span(clock_, StepPart::forward, "metrics");
   model_.call(PluginCall::kMetrics, model_table_.metrics, program, static_cast<int32_t>(micro_batch), sums, counts);
   const ddh_program_desc& described = *desc_.programs[program];
   for (uint32_t i = 0; i < described.n_metrics; ++i) {
@@ -80,7 +88,10 @@ void OpRunner::settle() {
 }
 
 void OpRunner::step() {
-  strategy_.call(PluginCall::kStep, strategy_table_.step);
+  {
+    const PartSpan span(clock_, StepPart::strategy, "step");
+    strategy_.call(PluginCall::kStep, strategy_table_.step);
+  }
   checks_.after_step();
 }
 

@@ -50,6 +50,7 @@ class OpRunner {
   // Writes sums and counts of a micro-batch into arrays of the program's n_metrics.
   void metrics(int32_t program, uint64_t micro_batch, double* sums, double* counts);
   void discard(uint64_t micro_batch) {
+    const PartSpan span(clock_, StepPart::memory, "free of a micro-batch");
     const PluginCaller::Entered entered = model_.caller().enter(PluginCall::kDiscard);
     model_table_.discard(model_.get(), static_cast<int32_t>(micro_batch));
   }

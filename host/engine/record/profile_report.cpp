@@ -63,7 +63,11 @@ ProfileReport::UnitRow& ProfileReport::UnitRow::operator+=(const UnitRow& more) 
 
 ProfileReport::ProfileReport(const StepProfile& profile, const ddh_model_desc& model, const Comm& comm,
                              const FlopsOf& flops_of)
-    : steps_(profile.steps()), count_(profile.count()), ranks_(comm.world_size()), parts_ms_(profile.parts_ms()) {
+    : steps_(profile.steps()),
+      count_(profile.count()),
+      ranks_(comm.world_size()),
+      kinds_ms_(profile.kinds_ms()),
+      parts_(profile, comm) {
   add_units(profile, model, flops_of);
   gather(profile, comm);
 }
@@ -109,7 +113,7 @@ void ProfileReport::gather(const StepProfile& profile, const Comm& comm) {
                    [](const OperationRow& a, const OperationRow& b) { return a.spent.ms > b.spent.ms; });
 }
 
-double ProfileReport::total_ms() const { return std::accumulate(parts_ms_.begin(), parts_ms_.end(), 0.0); }
+double ProfileReport::total_ms() const { return std::accumulate(kinds_ms_.begin(), kinds_ms_.end(), 0.0); }
 
 std::string ProfileReport::units_text(size_t columns) const {
   // Where there are many units, those that take least are one row.
@@ -176,9 +180,10 @@ std::string ProfileReport::text(size_t columns) const {
   for (size_t kind = 0; kind < kSpanKinds; ++kind) {
     if (kind == DDH_SPAN_FORWARD || kind == DDH_SPAN_BACKWARD) continue;
     parts +=
-        ddh::str(parts.empty() ? "" : ", ", kSpanNames[kind], " ", percent_text(parts_ms_[kind], total_ms()), " %");
+        ddh::str(parts.empty() ? "" : ", ", kSpanNames[kind], " ", percent_text(kinds_ms_[kind], total_ms()), " %");
   }
-  return wrapped(ddh::str("profile of steps ", steps_.first, " to ", steps_.first + count_ - 1, ": ",
+  return parts_.text(columns) +
+         wrapped(ddh::str("profile of steps ", steps_.first, " to ", steps_.first + count_ - 1, ": ",
                           ms_text(total_ms()), " ms on rank 0; by unit of the model, ms",
                           ranks_ > 1 ? " (slowest: of the slowest rank)" : "", "\n"),
                  columns, 2) +
@@ -189,7 +194,8 @@ std::string ProfileReport::text(size_t columns) const {
 
 std::string ProfileReport::json() const {
   nlohmann::ordered_json out = {{"first_step", steps_.first}, {"steps", count_}, {"ranks", ranks_}, {"ms", total_ms()}};
-  for (size_t kind = 0; kind < kSpanKinds; ++kind) out["parts_ms"][kSpanNames[kind]] = parts_ms_[kind];
+  for (size_t kind = 0; kind < kSpanKinds; ++kind) out["parts_ms"][kSpanNames[kind]] = kinds_ms_[kind];
+  out["step"] = parts_.json();
   out["units"] = nlohmann::ordered_json::array();
   for (const UnitRow& row : units_) {
     nlohmann::ordered_json unit = {

@@ -54,7 +54,7 @@ RunOutput::RunOutput(RankServices& services, const std::vector<Plugin>& plugins,
       line_(std::move(line)),
       every_(services.config.get<int64_t>("monitor.every")),
       last_step_(last_step),
-      profile_(services, resumed_after, last_step) {
+      profile_(services, run_dir_, resumed_after, last_step) {
   if (services.seat.rank == 0) progress_.emplace(services.config, line_, resumed_after, last_step);
 }
 
@@ -109,7 +109,6 @@ double RunOutput::step_ms() const {
 }
 
 void RunOutput::step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts) {
-  profile_.step_end(block.step, facts.work.micro_batch);
   const double step_ms = facts.step_ms;
   last_done_ = block.step;
   totals_.step_ms += step_ms;

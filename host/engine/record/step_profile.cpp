@@ -12,6 +12,7 @@ namespace ddhost {
 namespace {
 
 constexpr std::string_view kAutomatic = "auto";
+constexpr const char* kDataThread = "data ";  // engine/samples/loader.cpp names them
 // The first steps touch memory for the first time, and fill caches.
 constexpr int64_t kWarmUp = 2, kAutomaticSteps = 5;
 
@@ -63,6 +64,17 @@ ProfiledSteps profiled_steps(const std::string& text, int64_t done, int64_t last
             last, "; give steps of these");
 }
 
+StepProfile::StepProfile(RankServices& services, const std::filesystem::path& run_dir, int64_t done, int64_t last)
+    : services_(services), steps_(profiled_steps(services.config.get<std::string>("profile.steps"), done, last)) {
+  if (!is_on()) return;
+  trace_path_ =
+      run_dir / ddh::str("trace-steps-", steps_.first, "-", steps_.last, "-rank-", services.seat.rank, ".json");
+  std::error_code unused;
+  if (std::filesystem::exists(std::filesystem::symlink_status(trace_path_, unused)))
+    ddh::fail(DDH_ALREADY_EXISTS, "the trace '", trace_path_.string(), "' of profile.steps exists already and is not ",
+              "overwritten; move it away, or measure other steps (profile.steps= measures none)");
+}
+
 void StepProfile::step_begin(int64_t step) {
   if (!steps_.has(step)) return;
   const Device& device = *services_.device;
@@ -72,11 +84,44 @@ void StepProfile::step_begin(int64_t step) {
 
 void StepProfile::step_end(int64_t step, uint64_t micro_batch) {
   if (!steps_.has(step)) return;
-  const Profile taken = services_.clock.profile_end();
+  Profile taken = services_.clock.profile_end();
   ++count_;
-  for (size_t kind = 0; kind < kSpanKinds; ++kind) parts_ms_[kind] += taken.parts_ms[kind];
+  for (size_t kind = 0; kind < kSpanKinds; ++kind) kinds_ms_[kind] += taken.kinds_ms[kind];
+  for (size_t p = 0; p < kParts; ++p) {
+    const auto part = static_cast<StepPart>(p);
+    parts_ms_[part] += taken.parts_ms[part];
+    faults_[part] += taken.faults[part];
+  }
+  for (const auto& [rank, ms] : taken.waited_ms) waited_ms_[rank] += ms;
+  for (const auto& [name, more] : taken.collectives) {
+    Collective& all = collectives_[name];
+    all.part = more.part;
+    all.calls_ms.insert(all.calls_ms.end(), more.calls_ms.begin(), more.calls_ms.end());
+  }
   for (const auto& [call, spent] : taken.units) units_[{call, micro_batch}] += spent;
   for (const auto& [name, spent] : taken.operations) operations_[name] += spent;
+  trace(step, std::move(taken));
+}
+
+// Threads of a profile are numbered as they come; in a trace they are known by their names.
+void StepProfile::trace(int64_t step, Profile&& taken) {
+  const bool fits =
+      traced_.size() + 1 == static_cast<size_t>(count_) && traced_spans_ + taken.spans.size() <= kMostTraced;
+  if (!fits) return;
+  if (threads_.empty()) threads_.emplace_back("main");
+  std::vector<uint32_t> places;
+  bool has_main = false;
+  for (const std::string& its : taken.threads) {
+    const bool is_main = !has_main && !its.starts_with(kDataThread);  // it begins the step before a plugin's thread can
+    has_main = has_main || is_main;
+    const std::string name = is_main ? threads_.front() : its;
+    const auto known = std::find(threads_.begin(), threads_.end(), name);
+    places.push_back(static_cast<uint32_t>(known - threads_.begin()));
+    if (known == threads_.end()) threads_.push_back(name);
+  }
+  for (TraceSpan& span : taken.spans) span.thread = places[span.thread];
+  traced_spans_ += taken.spans.size();
+  traced_.push_back({step, taken.begin_ns, taken.end_ns, std::move(taken.spans)});
 }
 
 }  // namespace ddhost

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/samples/loader.hpp"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -38,8 +39,9 @@ Batch make_batch(ddh_inst* model, const ddh_model_api& table, const PluginCaller
 }
 
 Loader::Loader(ddh_inst* model, const ddh_model_api& table, const BatchCallers& callers, const TrainOrder& order,
-               TrainPosition from, uint64_t rank)
-    : model_(model),
+               TrainPosition from, uint64_t rank, Clock& clock)
+    : clock_(clock),
+      model_(model),
       table_(table),
       callers_(callers),
       order_(order),
@@ -47,7 +49,8 @@ Loader::Loader(ddh_inst* model, const ddh_model_api& table, const BatchCallers& 
       ahead_(callers.data.size() + 2),
       position_(std::move(from)) {
   try {
-    for (const PluginCaller& caller : callers_.data) workers_.emplace_back([this, &caller] { work(caller); });
+    for (const PluginCaller& caller : callers_.data)
+      workers_.emplace_back([this, &caller, number = workers_.size()] { work(caller, number); });
   } catch (...) {  // the system has no more threads
     stop();
     throw;
@@ -65,8 +68,8 @@ void Loader::stop() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-Batch Loader::next(Clock& clock) {
-  const ClockSpan span(clock, DDH_SPAN_DATA);
+Batch Loader::next() {
+  const ClockSpan span(clock_, DDH_SPAN_DATA);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return ready_.contains(taken_); });
   Result result = std::move(ready_.extract(taken_).mapped());
@@ -101,10 +104,13 @@ Loader::Result Loader::result_of(const Job& job, const PluginCaller& caller) con
   }
 }
 
-void Loader::work(const PluginCaller& caller) {
+void Loader::work(const PluginCaller& caller, size_t number) {
   caller.note_thread(::gettid());
+  ::pthread_setname_np(::pthread_self(), ddh::str("data ", number).c_str());  // for traces, top and debuggers
   while (const std::optional<Job> job = next_job()) {
+    const Clock::Time from = std::chrono::steady_clock::now();
     Result result = result_of(*job, caller);
+    clock_.beside("batch", from);
     const std::lock_guard lock(mutex_);
     ready_.emplace(job->number, std::move(result));
     changed_.notify_all();

@@ -84,13 +84,13 @@ class Loader {
   // Prefetches from the step after `from` to the last one, with one worker for each of `callers`. The arguments outlive
   // this object.
   Loader(ddh_inst* model, const ddh_model_api& table, const BatchCallers& callers, const TrainOrder& order,
-         TrainPosition from, uint64_t rank);
+         TrainPosition from, uint64_t rank, Clock& clock);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
   ~Loader();
 
   // The next batch, in order of step and micro-batch. Rethrows an error of the worker that made it.
-  Batch next(Clock& clock);
+  Batch next();
 
  private:
   struct Job {
@@ -104,10 +104,11 @@ class Loader {
   };
   // Waits until another batch may be created. Returns nothing after the last step.
   std::optional<Job> next_job();
-  void work(const PluginCaller& caller);
+  void work(const PluginCaller& caller, size_t number);
   void stop();
   [[nodiscard]] Result result_of(const Job& job, const PluginCaller& caller) const;
 
+  Clock& clock_;
   ddh_inst* model_;
   const ddh_model_api& table_;
   const BatchCallers callers_;

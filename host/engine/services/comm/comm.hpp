@@ -161,6 +161,10 @@ class Comm {
     members_[group] = {ranks, ranks + n};
     return group;
   }
+  // The world's ranks in a group, which outlive the group.
+  [[nodiscard]] const std::vector<int32_t>& members_of(ddh_group* group) const {
+    return members_.at(group_or_world(group));
+  }
   // The members of a group.
   [[nodiscard]] ddh::GroupRanks ranks_of(ddh_group* group) const {
     const std::vector<int32_t>& ranks = members_.at(group_or_world(group));
@@ -214,7 +218,7 @@ class Comm {
   // Gathers every rank's `bytes` at `mine` into `all`, in rank order. `group` NULL: the world.
   void all_gather_bytes(const void* mine, void* all, uint64_t bytes, const char* label,
                         ddh_group* group = nullptr) const {
-    const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("all_gather", label));
+    const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("all_gather", label).among(members_of(group)));
     ddh_coll c{};
     c.struct_size = sizeof c;
     c.dtype = DDH_U8;
@@ -227,7 +231,7 @@ class Comm {
   }
   // Sums each of `count` integers over the ranks, in place, with wrap-around.
   void all_reduce_i64(int64_t* values, uint64_t count, const char* label) const {
-    const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("all_reduce", label));
+    const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("all_reduce", label).among(members_of(world_)));
     if (backend_->all_reduce == nullptr)
       ddh::fail(DDH_UNIMPLEMENTED, "this transport has no all_reduce; choose another with --comm");
     ddh_coll c{};
@@ -242,7 +246,7 @@ class Comm {
     call(PluginCall::kAllReduce, backend_->all_reduce, &c);
   }
   void broadcast_bytes(void* data, uint64_t bytes, int32_t root, const char* label) const {
-    const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("broadcast", label));
+    const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("broadcast", label).among(members_of(world_)));
     ddh_coll c{};
     c.struct_size = sizeof c;
     c.dtype = DDH_U8;
@@ -255,7 +259,7 @@ class Comm {
     call(PluginCall::kBroadcast, backend_->broadcast, &c);
   }
   void barrier() const {
-    const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("barrier"));
+    const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("barrier").among(members_of(world_)));
     call(PluginCall::kBarrier, backend_->barrier, world_);
   }
 

@@ -168,7 +168,8 @@ class CopyWindow final : public ddh_window {
   }
 
   void gather(ddh_stream* stream) {
-    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM, SpanTopic(kGather));
+    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM,
+                         SpanTopic(kGather, nullptr, name_.c_str()).among(comm_.members_of(group_)));
     const uint64_t my_bytes = segments_.my_numel * element_bytes_, all_bytes = segments_.total * element_bytes_;
     if (const DeviceComm* const transport = comm_.device(); transport != nullptr)
       gather_on_device(*transport, stream);
@@ -260,7 +261,8 @@ class CopyExchange final : public ddh_exchange {
       ddh::fail(DDH_OUT_OF_RANGE, "a reduction of ", segments.total, " elements in exchange '", name_, "' of ", numel_);
     }
     require_reducible(args, name_);
-    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM, SpanTopic(kReduceOperation));
+    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM,
+                         SpanTopic(kReduceOperation, nullptr, name_.c_str()).among(comm_.members_of(group_)));
     float* const dst = args.dst != nullptr ? args.dst : buffer() + segments.my_offset;
     ready_.order(stream);
     const bool alone = is_alone(memory_.device(), segments) && norm.sums_on_device();
@@ -357,7 +359,10 @@ class CopyExchange final : public ddh_exchange {
     if (round_to_bf16_) kernels::round_to_bf16(all, segments.total);
     sum_over_ranks(segments, all, sum, add);
     if (!dst_here) staging_.store(dst, sum, my_bytes, stream);
-    if ((args.flags & DDH_REDUCE_NORM) != 0) norm.add_gradient(sum, 0, segments.my_numel, {args.ranges, args.n_ranges});
+    if ((args.flags & DDH_REDUCE_NORM) != 0) {
+      const PartSpan span(comm_.clock(), StepPart::norm, "norm", name_.c_str());
+      norm.add_gradient(sum, 0, segments.my_numel, {args.ranges, args.n_ranges});
+    }
     if ((args.flags & DDH_REDUCE_TO_ALL) != 0) {
       staging_.wait();
       ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);

@@ -20,6 +20,7 @@ class SharedObject {
   SharedObject(const Comm& comm, ddh_group* group, const char* name, uint64_t bytes, uint32_t n_marks)
       : comm_(comm),
         group_(comm.group_or_world(group)),
+        members_(comm.members_of(group_)),
         ranks_(comm.ranks_of(group_)),
         name_(name == nullptr ? "unnamed" : name) {
     comm.group_info(group_, &rank_, &group_size_, nullptr);
@@ -39,10 +40,12 @@ class SharedObject {
     comm_.shared()->mark_set(comm_.inst(), group_, first_mark_ + mark, value);
   }
   void wait_mark_of_all(uint32_t mark, uint64_t value, const char* what) {
-    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM, SpanTopic("wait", what));
+    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM, SpanTopic("wait", what, name_.c_str()));
     const std::string label = ddh::str(what, " of ", name_);
     for (int32_t peer = 0; peer < group_size_; ++peer) {
       if (peer == rank_) continue;
+      const PartSpan of_peer(comm_.clock(), StepPart::wait, "wait for a rank", name_.c_str(),
+                             members_[static_cast<size_t>(peer)]);
       comm_.call(PluginCall::kMarkWait, comm_.shared()->mark_wait, group_, peer, first_mark_ + mark, value,
                  label.c_str());
     }
@@ -55,6 +58,7 @@ class SharedObject {
  private:
   const Comm& comm_;
   ddh_group* group_;
+  const std::vector<int32_t>& members_;
   const ddh::GroupRanks ranks_;
   std::string name_;
   int32_t rank_ = 0, group_size_ = 1;
@@ -190,7 +194,8 @@ class SharedExchange final : public ddh_exchange {
     }
     shared_.wait_mark_of_all(kReady, generation_, "gradients");
     {
-      const ClockSpan span(shared_.clock(), DDH_SPAN_COMM, SpanTopic(kReduceOperation));
+      const ClockSpan span(shared_.clock(), DDH_SPAN_COMM,
+                           SpanTopic(kReduceOperation, nullptr, shared_.name().c_str()));
       sum_segment(args, segments, norm);
     }
     shared_.set_mark(kDone, generation_);
@@ -227,8 +232,9 @@ class SharedExchange final : public ddh_exchange {
           if (to_all && b != dst) kernels::copy(b + begin, dst + begin, numel);
         }
       }
-      if ((args.flags & DDH_REDUCE_NORM) != 0)
-        norm.add_gradient(dst + begin, begin, numel, {args.ranges, args.n_ranges});
+      if ((args.flags & DDH_REDUCE_NORM) == 0) return;
+      const NormShare share(shared_.clock());
+      norm.add_gradient(dst + begin, begin, numel, {args.ranges, args.n_ranges});
     });
   }
 

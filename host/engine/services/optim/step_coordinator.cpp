@@ -83,6 +83,7 @@ const ddh_step_block& StepCoordinator::decide() {
   begin_decision("decide", comm_.world(), comm_.world_size());
   outcome_.is_quiet = outcome_.is_of_group = false;
   exchange(/*with_quiet=*/true);
+  const PartSpan span(comm_.clock(), StepPart::norm, "norm of all ranks");
   check_gradients();
   merge_gradients();
   finish_world();
@@ -335,6 +336,7 @@ void StepCoordinator::sum_norms() {
   if (outcome_.is_of_group && optimizer_->sums.needed())
     ddh::fail(DDH_FAILED_PRECONDITION, "the optimizer needs norms over all ranks, and step ", block_.step,
               " is decided in a group (ddh.optim decide_in); choose another optimizer or another strategy");
+  const PartSpan span(comm_.clock(), StepPart::norm, "norms of parameters");
   if (block_.skip == 0 && optimizer_->sums.needed()) optimizer_->sums.agree(comm_);
 }
 

@@ -13,10 +13,15 @@ const ddh_alloc_api kAllocTable = {
     sizeof(ddh_alloc_api),
     0,
     [](void* h, const ddh_alloc_args* args, void** out, ddh_err* err) noexcept {
-      return guard(err,
-                   [&] { *not_null(out, "out") = services_of(h).memory.allocate(checked(args), seat_of(h).shown); });
+      return guard(err, [&] {
+        const PartSpan span(services_of(h).clock, StepPart::memory, "allocate", args == nullptr ? nullptr : args->name);
+        *not_null(out, "out") = services_of(h).memory.allocate(checked(args), seat_of(h).shown);
+      });
     },
-    [](void* h, void* p) noexcept { services_of(h).memory.release_for(seat_of(h).shown, p); },
+    [](void* h, void* p) noexcept {
+      const PartSpan span(services_of(h).clock, StepPart::memory, "free");
+      services_of(h).memory.release_for(seat_of(h).shown, p);
+    },
     [](void* h, int32_t tag, int64_t bytes) noexcept {
       ddh::ErrorBuffer err;
       const ddh_rc rc = guard(err.get(), [&] { services_of(h).memory.account_for_plugin(tag, bytes); });

@@ -141,7 +141,10 @@ ddh_rc run(void* h, const Shape& shape, DeviceComm::Collective slot, const ddh_c
     if (c.group == nullptr) c.group = seat_of(h).is_model ? model_group(h) : comm.world();
     check_arguments(comm, shape, c);
     const Comm::Turn turn(comm);
-    const ClockSpan span(comm.clock(), DDH_SPAN_COMM, SpanTopic(shape.name));
+    SpanTopic topic(shape.name, nullptr, c.label);
+    if (shape.receivers != Receivers::kOne && shape.receivers != Receivers::kNobody)
+      topic.among(comm.members_of(c.group));
+    const ClockSpan span(comm.clock(), DDH_SPAN_COMM, topic);
     if (comm.device() != nullptr && comm.device()->has(slot) && is_for_device(services_of(h), c))
       comm.device()->queue(PluginCall::kCollective, slot, c);
     else
@@ -209,7 +212,9 @@ const ddh_comm_api kCommTable = {
     [](void* h, ddh_group* group, ddh_err* err) noexcept {
       return guard(err, [&] {
         const Comm& comm = comm_of(h);
-        const ClockSpan span(comm.clock(), DDH_SPAN_COMM, SpanTopic("barrier"));
+        SpanTopic topic("barrier");
+        if (group == nullptr) topic.among(comm.members_of(nullptr));  // the transport judges a plugin's own group
+        const ClockSpan span(comm.clock(), DDH_SPAN_COMM, topic);
         comm.call(PluginCall::kBarrier, comm.backend()->barrier, comm.group_or_world(group));
       });
     },

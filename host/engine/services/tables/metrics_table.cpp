@@ -13,7 +13,9 @@ const ddh_metrics_api kMetricsTable = {
     [](void* h, const char* name, uint64_t add) noexcept {
       guard(nullptr, [&] { services_of(h).clock.count(not_null(name, "the counter's name"), add); });
     },
-    [](void* h, int32_t kind, const char*) noexcept { guard(nullptr, [&] { services_of(h).clock.begin(kind); }); },
+    [](void* h, int32_t kind, const char* name) noexcept {
+      guard(nullptr, [&] { services_of(h).clock.begin(kind, SpanTopic(nullptr, nullptr, name)); });
+    },
     [](void* h) noexcept { guard(nullptr, [&] { services_of(h).clock.end(); }); },
 };
 

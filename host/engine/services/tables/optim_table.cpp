@@ -54,6 +54,7 @@ const ddh_optim_api kOptimTable = {
     [](void* h, const float* grad, const ddh_range* ranges, uint32_t n_ranges, ddh_err* err) noexcept {
       return in_step(h, err, [&](StepCoordinator& step) {
         check_ranges(ranges, n_ranges);
+        const PartSpan span(services_of(h).clock, StepPart::norm, "norm");
         step.check_own_sums();
         step.account().check_ranges(ranges, n_ranges);
         if (grad == nullptr && n_ranges > 0) ddh::fail(DDH_INVALID_ARGUMENT, "add_gradient got no gradient (NULL)");
