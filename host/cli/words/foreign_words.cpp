@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
@@ -265,10 +266,19 @@ class ForeignWords {
   ForeignFlags flags_{false};
 };
 
+// Whether no word can be another program's: then its tables, which take most of a short command's time, are not needed.
+bool has_own_words_alone(const std::vector<std::string>& words) {
+  constexpr std::array kAlone = {"-h", "--help", "help", "--version", "list"};
+  if (words.empty() || std::find(kAlone.begin(), kAlone.end(), words[0]) == kAlone.end()) return false;
+  const bool lists_kind =
+      words.size() == 2 && words[0] == "list" && !words[1].starts_with('-') && words[1].find('=') == std::string::npos;
+  return words.size() == 1 || lists_kind;
+}
+
 }  // namespace
 
 void take_foreign_words(std::vector<std::string>& words, CommandLine& line, const CLI::App& app) {
-  ForeignWords(words, line, app).take();
+  if (!has_own_words_alone(words)) ForeignWords(words, line, app).take();
 }
 
 }  // namespace ddhost
