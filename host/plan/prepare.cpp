@@ -22,7 +22,7 @@
 #include "ddh/kind/device.h"
 #include "ddh/kind/optimizer.h"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/record/step_profile.hpp"
+#include "engine/record/profile/step_profile.hpp"
 #include "plan/ask_device.hpp"
 #include "plan/load_guard.hpp"
 #include "plan/replaced_plugins.hpp"

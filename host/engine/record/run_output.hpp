@@ -16,9 +16,9 @@
 #include "engine/record/known_curve.hpp"
 #include "engine/record/loss_rise.hpp"
 #include "engine/record/monitors.hpp"
+#include "engine/record/profile/step_profile.hpp"
 #include "engine/record/progress_report.hpp"
 #include "engine/record/step_count.hpp"
-#include "engine/record/step_profile.hpp"
 #include "engine/samples/train_order.hpp"
 #include "engine/services/tables/interfaces.hpp"
 

@@ -18,8 +18,8 @@ awk '
   END {
     print "pub const HEADER_CHECKSUM: u64 = 0x" sum ";"
     abi = value["DDH_ABI_MAJOR"] "." value["DDH_ABI_MINOR"]
-    printf "pub const NOTE: &str = \"{\\\"abi\\\":\\\"%s\\\",\\\"min_host_minor\\\":%d,\\\"plugins\\\":", abi, value["DDH_ABI_MINOR"]
-    printf "\\\"optimizer:rust_signum\\\",\\\"headers\\\":\\\"%s\\\",\\\"libraries\\\":[{}]}\\0\";\n", sum
+    printf "pub const NOTE: &str = \"{\\\"abi\\\":\\\"%s\\\",\\\"min_host_minor\\\":%d,", abi, value["DDH_ABI_MINOR"]
+    printf "\\\"plugins\\\":\\\"optimizer:rust_signum\\\",\\\"headers\\\":\\\"%s\\\",\\\"libraries\\\":[{}]}\\0\";\n", sum
   }' "$json" >"$folder/layouts.rs"
 sed -i '1i #![allow(dead_code)]' "$folder/layouts.rs"
 rustc --edition 2021 --crate-type cdylib -C opt-level=3 -C strip=symbols -o "$folder/rust_signum.so" "$folder/rust_signum.rs"

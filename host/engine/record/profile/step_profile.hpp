@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// engine/record/step_profile.hpp: the profile of some steps of a run (profile.steps): on each rank what it spent its time on,
-// and at the end tables of it, by part of a step, by unit of the model and by operation between ranks; and a trace file of
-// each rank. Without the option nothing is measured.
+// engine/record/profile/step_profile.hpp: the profile of some steps of a run (profile.steps): on each rank what it spent its
+// time on, and at the end tables of it, by part of a step, by unit of the model and by operation between ranks; and a trace
+// file of each rank. Without the option nothing is measured.
 #pragma once
 
 #include <cstdint>

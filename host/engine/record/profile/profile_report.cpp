@@ -8,8 +8,8 @@
 #include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/record/profile/step_profile.hpp"
 #include "engine/record/progress_text.hpp"
-#include "engine/record/step_profile.hpp"
 
 namespace ddhost {
 namespace {

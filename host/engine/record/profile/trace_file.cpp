@@ -7,7 +7,7 @@
 #include "base/durable.hpp"
 #include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "engine/record/step_profile.hpp"
+#include "engine/record/profile/step_profile.hpp"
 
 namespace ddhost {
 namespace {

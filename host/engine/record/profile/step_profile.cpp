@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/record/step_profile.hpp"
+#include "engine/record/profile/step_profile.hpp"
 
 #include <algorithm>
 #include <charconv>
