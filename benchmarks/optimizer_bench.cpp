@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // benchmarks/optimizer_bench.cpp: time of kernels over 32M parameters on one core: the fused AdamW (28 bytes per
-// parameter, 30 with a bf16 copy, 32 with two gradient sources), the exact norm, and the sum over two ranks.
+// parameter, 30 with a bf16 copy, 32 with two gradient sources), the exact norm, the sum over two ranks, and a copy.
 // Usage: optimizer_bench [numel]. Prints the median of 9 runs in ns per element and GB/s.
 #include <sys/mman.h>
 
@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -60,9 +61,13 @@ void run(uint64_t numel) {
   }();
   const auto f32 = [&](size_t i) { return static_cast<float*>(memory[i].get()); };
   for (size_t i = 0; i < memory.size(); ++i) ddh::flat::fill(f32(i), DDH_F32, numel, i < 4 ? 0.01 : 0.0);
-  const ddhost::test::OptimizerFixture adamw(
-      ddh_entry_adamw, {{"betas", {0.9, 0.999}}, {"eps", {1e-8}}, {"weight_decay", {0.01}}, {"decay_groups", {1}}},
-      {numel});
+  const ddhost::test::OptimizerFixture adamw(ddh_entry_adamw,
+                                             {{"betas", {0.9, 0.999}},
+                                              {"eps", {1e-8}},
+                                              {"weight_decay", {0.01}},
+                                              {"decay_groups", {1}},
+                                              {"bias_correction", {1}}},
+                                             {numel});
   const ddh_range range{0, 0, 0, 0, numel};
   const float* grads[] = {f32(1), f32(4)};
   void* slots[] = {f32(2), f32(3)};
@@ -75,6 +80,7 @@ void run(uint64_t numel) {
   shard.n_grads = 1;
   shard.slots = slots;
   shard.n_slots = 2;
+  measure("copy", numel, 8, [&] { std::memcpy(f32(5), f32(4), numel * sizeof(float)); });
   const auto block = ddhost::test::step_block(10, 1e-3);
   const auto update = [&] { adamw.update(shard, block, {10}); };
   measure("adamw fp32", numel, 28, update);

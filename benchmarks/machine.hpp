@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// benchmarks/machine.hpp: the machine that a benchmark runs on, and how much of its time others took.
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace ddhost::bench {
+
+inline double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+inline uint64_t last_level_cache_bytes() {
+  constexpr uint64_t kUnknown = uint64_t{32} << 20;
+  uint64_t most = 0;
+  for (int index = 0; index < 8; ++index) {
+    std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size");
+    uint64_t size = 0;
+    char unit = ' ';
+    if (!(file >> size)) continue;
+    file >> unit;
+    most = std::max(most, unit == 'K' ? size << 10 : unit == 'M' ? size << 20 : size);
+  }
+  if (most > 0) return most;
+  const long of_system = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return of_system > 0 ? static_cast<uint64_t>(of_system) : kUnknown;
+}
+
+inline std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+// Time of all cores since the start, in ticks: that a virtual machine's host gave to others, and all.
+struct Steal {
+  uint64_t stolen = 0, all = 0;
+
+  static Steal now() {
+    Steal out;
+    std::ifstream file("/proc/stat");
+    std::string line;
+    std::getline(file, line);
+    std::istringstream fields(line.substr(line.find(' ')));
+    uint64_t value = 0;
+    for (int field = 0; field < 8 && fields >> value; ++field) {  // user nice system idle iowait irq softirq steal
+      out.all += value;
+      if (field == 7) out.stolen = value;
+    }
+    return out;
+  }
+  // Percent since `before`.
+  [[nodiscard]] double percent_since(const Steal& before) const {
+    return all > before.all
+               ? 100.0 * static_cast<double>(stolen - before.stolen) / static_cast<double>(all - before.all)
+               : 0;
+  }
+};
+inline constexpr double kMostSteal = 5;  // percent; a row with more is marked
+
+}  // namespace ddhost::bench
