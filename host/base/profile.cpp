@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -44,13 +43,7 @@ StepPart part_of(size_t kind, const SpanTopic& topic) {
 
 }  // namespace
 
-const char* Profile::kept(const char* text) {
-  if (text == nullptr) return nullptr;
-  static std::mutex mutex;
-  static std::set<std::string> texts;  // elements stay in place
-  const std::lock_guard lock(mutex);
-  return texts.emplace(text).first->c_str();
-}
+const char* Profile::kept(const char* text) { return text == nullptr ? nullptr : texts.emplace(text).first->c_str(); }
 
 ProfileRecorder::Thread& ProfileRecorder::this_thread() {
   const auto [at, is_new] =
@@ -77,9 +70,9 @@ OpenSpan ProfileRecorder::begin(size_t kind, const SpanTopic& topic, const OpenS
   out.trace = {part_of(kind, topic),
                topic.is_unit,
                topic.unit,
-               Profile::kept(topic.operation),
-               Profile::kept(topic.detail),
-               Profile::kept(topic.label),
+               profile_.kept(topic.operation),
+               profile_.kept(topic.detail),
+               profile_.kept(topic.label),
                -1,
                this_thread().index,
                ns_of(now),
@@ -95,7 +88,7 @@ OpenSpan ProfileRecorder::begin_part(StepPart part, const char* name, const char
                                      const OpenSpan* outer, Spent* spent, Time now) {
   charge_faults(outer);
   OpenSpan out;
-  out.trace = {part,       false, {}, Profile::kept(name), nullptr, Profile::kept(label), peer, this_thread().index,
+  out.trace = {part,       false, {}, profile_.kept(name), nullptr, profile_.kept(label), peer, this_thread().index,
                ns_of(now), 0};
   out.spent = spent;
   return out;
@@ -144,7 +137,7 @@ void ProfileRecorder::share_norm(OpenSpan* span, double ms) {
 void ProfileRecorder::beside(const char* name, Time from, Time to) {
   TraceSpan span;
   span.part = StepPart::data;
-  span.name = Profile::kept(name);
+  span.name = profile_.kept(name);
   span.thread = this_thread().index;
   span.begin_ns = std::max(ns_of(from), profile_.begin_ns);
   span.end_ns = ns_of(to);

@@ -116,6 +116,7 @@ struct Profile {
   std::map<std::string, Spent> operations;        // "all_gather, decide"
   std::map<std::string, Collective> collectives;  // "all_gather, decide; 0 1"
   std::vector<TraceSpan> spans;
+  std::set<std::string> texts;       // of spans; they stay in place when the set is moved
   std::vector<std::string> threads;  // names
   int64_t begin_ns = 0, end_ns = 0;
 
@@ -128,8 +129,8 @@ struct Profile {
   static std::string operation_name(const char* operation, const char* detail) {
     return detail == nullptr ? std::string(operation) : std::string(operation) + ", " + detail;
   }
-  // The same text, which lives as long as the process; nullptr stays. There are few different ones.
-  static const char* kept(const char* text);
+  // The same text in `texts`; nullptr stays. There are few different ones.
+  const char* kept(const char* text);
 };
 
 // A span that is open while a profile is taken.

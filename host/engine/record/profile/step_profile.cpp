@@ -121,7 +121,7 @@ void StepProfile::trace(int64_t step, Profile&& taken) {
   }
   for (TraceSpan& span : taken.spans) span.thread = places[span.thread];
   traced_spans_ += taken.spans.size();
-  traced_.push_back({step, taken.begin_ns, taken.end_ns, std::move(taken.spans)});
+  traced_.push_back({step, taken.begin_ns, taken.end_ns, std::move(taken.spans), std::move(taken.texts)});
 }
 
 }  // namespace ddhost

@@ -45,6 +45,7 @@ struct UnitCost {
 struct TracedStep {
   int64_t step = 0, begin_ns = 0, end_ns = 0;
   std::vector<TraceSpan> spans;
+  std::set<std::string> texts;  // of the spans
 };
 
 class StepProfile {
