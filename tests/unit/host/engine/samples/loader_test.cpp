@@ -92,12 +92,12 @@ TEST_CASE("batches come in the order of steps and micro-batches, with their samp
   const TrainOrder order = order_of(6);
   {
     Clock clock;
-    Loader loader(model.inst(), model.table, callers(workers), order, order.begin(), kRank);
+    Loader loader(model.inst(), model.table, callers(workers), order, order.begin(), kRank, clock);
     TrainPosition position = order.begin();
     for (int64_t step = 1; step <= 6; ++step) {
       const TrainStep expected = order.advance(position);
       for (uint64_t m = 0; m < 2; ++m) {
-        const Batch batch = loader.next(clock);
+        const Batch batch = loader.next();
         INFO("step " << step << ", micro-batch " << m);
         CHECK(made(batch).step == step);
         CHECK(made(batch).micro_batch == static_cast<int32_t>(m));
@@ -119,8 +119,8 @@ TEST_CASE("a run that goes on after a checkpoint gets the batches after it", "[l
   TrainPosition position = order.begin();
   for (int step = 0; step < 2; ++step) CHECK(order.advance(position).step == step + 1);
   Clock clock;
-  Loader loader(model.inst(), model.table, callers(2), order, position, kRank);
-  CHECK(made(loader.next(clock)).step == 3);
+  Loader loader(model.inst(), model.table, callers(2), order, position, kRank, clock);
+  CHECK(made(loader.next()).step == 3);
 }
 
 TEST_CASE("only a few batches are made before they are taken", "[loader]") {
@@ -128,14 +128,14 @@ TEST_CASE("only a few batches are made before they are taken", "[loader]") {
   BatchModel model;
   const TrainOrder order = order_of(50);
   Clock clock;
-  Loader loader(model.inst(), model.table, callers(static_cast<size_t>(workers)), order, order.begin(), kRank);
+  Loader loader(model.inst(), model.table, callers(static_cast<size_t>(workers)), order, order.begin(), kRank, clock);
   const int ahead = workers + 2;
   for (int taken = 0; taken < 3; ++taken) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (model.created < taken + ahead && std::chrono::steady_clock::now() < end) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // one more would be made by then
     CHECK(model.created == taken + ahead);
-    loader.next(clock);
+    loader.next();
   }
 }
 
@@ -147,14 +147,14 @@ TEST_CASE("a batch that the model can't make fails where it is taken, with model
   };
   const TrainOrder order = order_of(5);
   Clock clock;
-  Loader loader(model.inst(), model.table, callers(2), order, order.begin(), kRank);
-  CHECK(made(loader.next(clock)).step == 1);
-  CHECK(made(loader.next(clock)).micro_batch == 1);
-  const std::string said = sentence_of([&] { loader.next(clock); });
+  Loader loader(model.inst(), model.table, callers(2), order, order.begin(), kRank, clock);
+  CHECK(made(loader.next()).step == 1);
+  CHECK(made(loader.next()).micro_batch == 1);
+  const std::string said = sentence_of([&] { loader.next(); });
   CHECK_THAT(said, Catch::Contains("model 'made'"));
   CHECK_THAT(said, Catch::Contains("batch_create"));
   CHECK_THAT(said, Catch::Contains("there is no image 'x.png'"));
-  CHECK(made(loader.next(clock)).micro_batch == 1);  // the others are as they would be
+  CHECK(made(loader.next()).micro_batch == 1);  // the others are as they would be
 }
 
 TEST_CASE("a batch without content, or with a count that is none, is refused in the model's name", "[loader]") {
@@ -162,8 +162,8 @@ TEST_CASE("a batch without content, or with a count that is none, is refused in 
   const TrainOrder order = order_of(1);
   const auto said = [&] {
     Clock clock;
-    Loader loader(model.inst(), model.table, callers(1), order, order.begin(), kRank);
-    return sentence_of([&] { loader.next(clock); });
+    Loader loader(model.inst(), model.table, callers(1), order, order.begin(), kRank, clock);
+    return sentence_of([&] { loader.next(); });
   };
   model.gives_batch = false;
   CHECK_THAT(said(), Catch::Contains("model 'made'") && Catch::Contains("gave no batch"));
@@ -182,8 +182,8 @@ TEST_CASE("a loader that ends early ends its threads, and destroys what nobody t
   const TrainOrder order = order_of(50);
   {
     Clock clock;
-    Loader loader(model.inst(), model.table, callers(3), order, order.begin(), kRank);
-    loader.next(clock);
+    Loader loader(model.inst(), model.table, callers(3), order, order.begin(), kRank, clock);
+    loader.next();
   }
   const int created = model.created;
   CHECK(created <= 1 + 5);
