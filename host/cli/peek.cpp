@@ -111,10 +111,15 @@ std::string values_text(const PeekedPart& part) {
 
 // "  label: 7"; a text of several lines follows its name, with a bar before each line.
 std::string text_lines(const PeekedPart& part) {
-  const std::string name = "  " + one_line(part.name) + ":", text = shown_text(part.text);
-  if (text.find('\n') == std::string::npos) return name + " " + text + "\n";
-  std::string out = name + "\n  | ";
-  for (const char c : text) out += c == '\n' ? "\n  | " : std::string(1, c);
+  const std::string name = "  " + one_line(part.name) + ":";
+  const bool is_long = part.text.find('\n') != std::string::npos;
+  std::string out = name;
+  const size_t most = 8 * part.text.size() + 64;  // escaped
+  for (size_t from = 0; from <= part.text.size();) {
+    const size_t end = std::min(part.text.find('\n', from), part.text.size());
+    out += (is_long ? "\n  | " : " ") + one_line(std::string_view(part.text).substr(from, end - from), most);
+    from = end + 1;
+  }
   return out + "\n";
 }
 

@@ -26,13 +26,15 @@ namespace {
 
 // Files of the host and of monitors.
 bool is_of_run(const fs::path& file) {
-  constexpr std::array<const char*, 5> kNames = {kRunLock, kRunHistory, kReportFile, "config.json", "log.txt"};
+  constexpr std::array<const char*, 6> kNames = {kRunLock,      kRunHistory, kReportFile,
+                                                 "config.json", "log.txt",   "profile.json"};
   const std::string name = file.filename().string();
   std::error_code ec;
   if (fs::is_symlink(file, ec)) return false;
   if (fs::is_directory(file, ec)) return name == "checkpoints" || name == "events";
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("metrics.") ||
-         name.starts_with("metrics_eval.") || name.starts_with("events.") || name.ends_with(".safetensors");
+         name.starts_with("metrics_eval.") || name.starts_with("events.") || name.starts_with("trace-steps-") ||
+         name.ends_with(".safetensors");
 }
 
 // Files that no run writes.

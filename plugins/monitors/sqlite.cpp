@@ -17,10 +17,12 @@
 #include <cmath>
 #include <ctime>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -121,8 +123,29 @@ class Database {
   }
 
   [[noreturn]] void fail() const {
-    ddh::fail(DDH_RESOURCE_EXHAUSTED, "cannot write the database '", path_, "': ", ::sqlite3_errmsg(db_.get()),
-              "; free some space, or give another monitor.sqlite.path");
+    const char* cure = "free some space, or give another monitor.sqlite.path";
+    ddh_rc code = DDH_RESOURCE_EXHAUSTED;
+    switch (::sqlite3_errcode(db_.get())) {
+      case SQLITE_BUSY:
+      case SQLITE_LOCKED:
+        cure = "another program writes it for longer than 30 s; end that one, or give another monitor.sqlite.path";
+        code = DDH_UNAVAILABLE;
+        break;
+      case SQLITE_NOTADB:
+      case SQLITE_CORRUPT:
+        cure = "move it away, or give another monitor.sqlite.path";
+        code = DDH_DATA_LOSS;
+        break;
+      case SQLITE_CANTOPEN:
+      case SQLITE_READONLY:
+      case SQLITE_PERM:
+        cure = "make its folder, and let this user write there, or give another monitor.sqlite.path";
+        code = DDH_PERMISSION_DENIED;
+        break;
+      default:
+        break;
+    }
+    ddh::fail(code, "cannot write the database '", path_, "': ", ::sqlite3_errmsg(db_.get()), "; ", cure);
   }
 
  private:
@@ -149,20 +172,10 @@ class Sqlite final : public ddh::Monitor {
     if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
       ddh::fail(DDH_INVALID_ARGUMENT, "the database '", path, "' is not a regular file; remove it, or give another ",
                 "monitor.sqlite.path");
-    if (!std::filesystem::exists(status)) made_ = path;
-    database_.emplace(path);
-    database_->script("BEGIN IMMEDIATE");
-    make_tables(path);
-    id_ = args.resumed_after == 0 ? "" : id_of_run(run_dir, given.empty());
-    if (given.empty() && args.resumed_after == 0) clear();
-    if (id_.empty())
-      id_ = new_id();
-    else
-      drop_after(args.resumed_after);
-    write_config(args.config, run_dir);
-    database_->script("COMMIT");
-    database_->script("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL");  // a row waits for no disk
-    queue_.emplace();
+    open_ = [this, path, run_dir, is_own = given.empty(), config = std::string(args.config),
+             after = args.resumed_after] { open(path, run_dir, is_own, config, after); };
+    // A run that fails before its first step is done leaves no file.
+    if (!given.empty() || std::filesystem::exists(status)) opened();
   }
 
   void row(const ddh_row& row) override {
@@ -175,6 +188,7 @@ class Sqlite final : public ddh::Monitor {
       else
         metrics[prefix + name] = json_value(value);
     }
+    opened();
     queue_->put([this, step = row.step, time = timestamp(), of_row = json_text(metrics),
                  of_system = system.empty() ? "" : json_text(system)] {
       database_->run("INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?, ?)",
@@ -189,7 +203,8 @@ class Sqlite final : public ddh::Monitor {
   void event(const ddh_event& event) override {
     const std::string name = event_name(event.kind);
     if (name.empty()) return;
-    if (event.kind == DDH_EVENT_FAILED && event.step == 0 && !made_.empty()) return remove_database();
+    if (event.kind == DDH_EVENT_FAILED && open_) return;
+    opened();
     const std::string level = event.kind == DDH_EVENT_FAILED ? "error" : "info";
     queue_->put([this, name, level, step = event.step, time = timestamp(), text = std::string(event.text)] {
       database_->run(
@@ -200,14 +215,42 @@ class Sqlite final : public ddh::Monitor {
     queue_->drain();
   }
 
-  void end(const char* /*summary*/) override { queue_->drain(); }
+  void end(const char* /*summary*/) override {
+    opened();
+    queue_->drain();
+  }
 
  private:
+  void opened() {
+    if (open_) std::exchange(open_, nullptr)();
+  }
+
+  void open(const std::string& path, const std::string& run_dir, bool is_own, const std::string& config,
+            int64_t resumed_after) {
+    database_.emplace(path);
+    database_->script("BEGIN IMMEDIATE");
+    make_tables(path);
+    id_ = resumed_after == 0 ? "" : id_of_run(run_dir, is_own);
+    if (is_own && resumed_after == 0) clear();
+    if (id_.empty())
+      id_ = new_id();
+    else
+      drop_after(resumed_after);
+    write_config(config, run_dir);
+    database_->script("COMMIT");
+    database_->script("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL");  // a row waits for no disk
+    queue_.emplace();
+  }
+
   // Of a database that another program has made, which may be of a version that is not known.
   void make_tables(const std::string& path) {
     const std::string version = database_->run("PRAGMA user_version").at(0).at(0);
-    const bool is_new =
-        database_->run("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'metrics'").empty();
+    const bool is_new = version == "0" && database_->run("SELECT name FROM sqlite_master").empty();
+    const bool has_metrics =
+        !database_->run("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'metrics'").empty();
+    if (!is_new && !has_metrics)
+      ddh::fail(DDH_FAILED_PRECONDITION, "the database '", path, "' is another program's: it has no table 'metrics'; ",
+                "give another monitor.sqlite.path");
     if (!is_new && version != std::to_string(kSchemaVersion))
       ddh::fail(DDH_FAILED_PRECONDITION, "the database '", path, "' has the schema version ", version, ", and this ",
                 "monitor writes version ", kSchemaVersion, "; give another monitor.sqlite.path");
@@ -231,14 +274,6 @@ class Sqlite final : public ddh::Monitor {
       database_->script(ddh::str("DELETE FROM ", table));
   }
 
-  // A run that fails before its first step is done leaves no file.
-  void remove_database() {
-    queue_.reset();
-    database_.reset();
-    std::error_code ignored;
-    std::filesystem::remove(made_, ignored);
-  }
-
   void drop_after(int64_t step) {
     database_->run(
         "DELETE FROM system_metrics WHERE run_id = ? AND timestamp IN "
@@ -247,7 +282,7 @@ class Sqlite final : public ddh::Monitor {
     database_->run("DELETE FROM metrics WHERE run_id = ? AND step > ?", {id_, step});
   }
 
-  void write_config(const char* text, const std::string& run_dir) {
+  void write_config(const std::string& text, const std::string& run_dir) {
     Json config = Json::parse(text);
     const std::string now = timestamp();
     config["_Username"] = nullptr;
@@ -259,7 +294,7 @@ class Sqlite final : public ddh::Monitor {
   }
 
   std::string id_, name_;
-  std::string made_;  // the database, if it was not there before
+  std::function<void()> open_;  // the database is not open yet
   std::optional<Database> database_;
   std::optional<ddh::WriteQueue> queue_;  // after the database: its thread ends first
 };

@@ -134,8 +134,14 @@ TEST_CASE("sqlite refuses what is no database of its schema, and changes nothing
   CHECK_THAT(train(folder, {"--monitor", "sqlite", "monitor.sqlite.path=" + other}).err,
              Catch::Contains("schema version 3") && Catch::Contains("monitor.sqlite.path"));
   CHECK(query(other, "SELECT name FROM sqlite_master WHERE type = 'table'") == std::vector<Words>{{"metrics"}});
+  REQUIRE(::sqlite3_open(folder.file("app.db").c_str(), &db) == SQLITE_OK);
+  ::sqlite3_exec(db, "CREATE TABLE notes (id INTEGER); PRAGMA user_version = 17", nullptr, nullptr, nullptr);
+  ::sqlite3_close(db);
+  CHECK_THAT(train(folder, {"--monitor", "sqlite", "monitor.sqlite.path=" + folder.file("app.db")}).err,
+             Catch::Contains("is another program's") && Catch::Contains("monitor.sqlite.path"));
+  CHECK(query(folder.file("app.db"), "PRAGMA user_version") == std::vector<Words>{{"17"}});
   CHECK_THAT(train(folder, {"--monitor", "sqlite", "monitor.sqlite.path=" + text}).err,
-             Catch::Contains("cannot write the database") && Catch::Contains("not a database"));
+             Catch::Contains("cannot write the database") && Catch::Contains("move it away"));
   CHECK_THAT(train(folder, {"--monitor", "sqlite", "monitor.sqlite.path=" + folder.path().string()}).err,
              Catch::Contains("not a regular file"));
 }

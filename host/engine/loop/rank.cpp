@@ -354,16 +354,19 @@ class Rank : RankSetup {
                         static_cast<uint32_t>(cost.micro_batch));
     });
     const std::string file = plan_.run_dir.string() + "/profile.json";
+    std::string written;
     try {
+      if (is_first()) {
+        replace_durably(file, profile.json() + "\n");
+        written = ddh::str("  ", file, "\n");
+      }
       write_trace(output_->profile(), *model_desc_, services_.seat.rank);
-      if (!is_first()) return "";
-      replace_durably(file, profile.json() + "\n");
+      written += ddh::str("  ", output_->profile().trace_path().string(),
+                          ", and one of each rank: open them in ui.perfetto.dev\n");
     } catch (const ddh::Error& error) {
       profile_failure_ = error.what();
     }
-    if (!is_first()) return "";
-    return ddh::str(profile.text(terminal_columns(STDOUT_FILENO)), "  ", file, "\n  ",
-                    output_->profile().trace_path().string(), ", and one of each rank: open them in ui.perfetto.dev\n");
+    return is_first() ? profile.text(terminal_columns(STDOUT_FILENO)) + written : "";
   }
 
   RunClosing closing(const RunOutput::Totals& totals) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/record/monitors.hpp"
 
+#include <exception>
 #include <utility>
 
 namespace ddhost {
@@ -47,8 +48,16 @@ void Monitors::tell(One& one, const ddh_event& event) {
 }
 
 void Monitors::event(int32_t kind, int64_t step, const std::string& text) {
-  for (One& one : all_)
-    if (one.is_open) tell(one, {sizeof(ddh_event), kind, step, text.c_str()});
+  std::exception_ptr first;
+  for (One& one : all_) {
+    if (!one.is_open) continue;
+    try {
+      tell(one, {sizeof(ddh_event), kind, step, text.c_str()});
+    } catch (const ddh::Error&) {
+      if (first == nullptr) first = std::current_exception();
+    }
+  }
+  if (first != nullptr) std::rethrow_exception(first);
 }
 
 void Monitors::end(const std::string& summary) {

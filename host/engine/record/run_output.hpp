@@ -60,7 +60,10 @@ class RunOutput {
   void begin();
   void step_begin(int64_t step);
   // The work of the step is done, also where its metrics come later.
-  void work_done(int64_t step, uint64_t micro_batch) { profile_.step_end(step, micro_batch); }
+  void work_done(int64_t step, uint64_t micro_batch) {
+    last_done_ = step;
+    profile_.step_end(step, micro_batch);
+  }
   // Milliseconds since step_begin.
   [[nodiscard]] double step_ms() const;
   // `facts` of a step of some time ago have their step_ms.

@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "FAILED: $*"; exit 1; }
-"$here/build.sh" "$prefix" "$work/build"
+bash "$here/build.sh" "$prefix" "$work/build"
 rust=$work/build/rust_signum.so
 symbols=$(nm -D --defined-only "$rust")
 [[ $(grep -c ' [TDB] ' <<<"$symbols") == 1 ]] || fail "symbols beside the entry: $symbols"

@@ -6,7 +6,7 @@
  *
  * Only rank 0 has an instance of each monitor of the run. Rows arrive in order; their steps never decrease. If a run
  * fails, instances get DDH_EVENT_FAILED and are destroyed without `end`; if rank 0 itself dies, they get nothing. An error
- * of any call ends the run with the monitor's message. Its options are in the section "monitor.<id>".
+ * of a call ends the run with the monitor's message; that of DDH_EVENT_FAILED is a warning. Options: section "monitor.<id>".
  * Draft: it may still change after 1.0. */
 #ifndef DDH_KIND_MONITOR_H
 #define DDH_KIND_MONITOR_H
@@ -57,7 +57,7 @@ typedef struct ddh_row {
 typedef struct ddh_event {
   uint32_t struct_size;
   int32_t kind;     /* DDH_EVENT_* */
-  int64_t step;     /* the last step that is complete; 0: none */
+  int64_t step;     /* the last step that is complete, or that of the checkpoint; 0: none */
   const char* text; /* see above; UTF-8 */
 } ddh_event;
 #define DDH_EVENT_MIN_SIZE 24u
@@ -67,7 +67,7 @@ typedef struct ddh_monitor_api {
   uint32_t reserved0;
   /* Called before the first step: opens the file or connection. [main] */
   ddh_rc (*begin)(ddh_inst* self, const ddh_monitor_args* args, ddh_err* err) DDH_NX;
-  /* Records a row. Readers of the file see the row when the call returns. [main] */
+  /* Records a row. It may be written later by a thread of the plugin, but before the next event or `end` returns. [main] */
   ddh_rc (*row)(ddh_inst* self, const ddh_row* row, ddh_err* err) DDH_NX;
   /* Called after the last row if the run did not fail. `summary` is one JSON object: memory, times, counters. [main] */
   ddh_rc (*end)(ddh_inst* self, const char* summary, ddh_err* err) DDH_NX;

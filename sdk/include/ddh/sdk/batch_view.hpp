@@ -26,6 +26,7 @@ inline size_t utf8_bytes(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return at + i < text.size() ? static_cast<uint8_t>(text[at + i]) : uint8_t{0}; };
   const uint8_t first = byte(0);
   if (first < 0x80) return 1;
+  if (first < 0xC2 || first > 0xF4) return 0;
   const size_t n = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
   uint32_t code = first & (0xFFU >> (n + 1));
   for (size_t i = 1; i < n; ++i) {
@@ -34,7 +35,7 @@ inline size_t utf8_bytes(std::string_view text, size_t at) {
   }
   constexpr std::array<uint32_t, 5> kLeast = {0, 0, 0x80, 0x800, 0x10000};
   const bool is_surrogate = code >= 0xD800 && code < 0xE000;
-  return first < 0xC2 || code < kLeast.at(n) || code > 0x10FFFF || is_surrogate ? 0 : n;
+  return code < kLeast.at(n) || code > 0x10FFFF || is_surrogate ? 0 : n;
 }
 
 // Any bytes as UTF-8: a byte that belongs to no character, such as one of a character that the edge of a sample cuts, becomes

@@ -63,7 +63,7 @@ class WriteQueue {
       std::exception_ptr failure;
       try {
         write();
-      } catch (const std::exception&) {
+      } catch (...) {
         failure = std::current_exception();
       }
       lock.lock();
