@@ -25,6 +25,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "launch/exit_guard.hpp"
 #include "launch/mapped_path.hpp"
+#include "launch/signals.hpp"
 #include "launch/supervisor.hpp"
 #include "launch/threads.hpp"
 
@@ -86,6 +87,7 @@ void await_launcher(const Start& start, pid_t loader) {
 [[noreturn]] void rank_process(const Start& start, int rank, const RankFunction& rank_function, pid_t loader,
                                Fd socket) {
   await_launcher(start, loader);
+  hand_on_termination();
   Progress& progress = start.progress;
   KvClient kv(std::move(socket));
   ProgressOfRank record(progress, rank);
@@ -175,6 +177,7 @@ int load_and_start(const Start& start, Sockets& sockets) {
       start.record.end(0);
     } else if (run.threads) {
       sockets.clients.clear();
+      hand_on_termination();
       start.record.set_state(LoaderRecord::State::kRanksAreHere);
       return run_threads(start.args, run.rank_function, start.progress, start.record, start.run_id);
     } else {

@@ -17,35 +17,11 @@
 #include "launch/launch.hpp"
 #include "launch/loader_record.hpp"
 #include "launch/memory_kills.hpp"
+#include "launch/signals.hpp"
 #include "launch/verdict.hpp"
 #include "launch/watchdog.hpp"
 
 namespace ddhost {
-
-// Ctrl-C, termination, the request for a checkpoint (SIGUSR1) and the end of children as something that poll() sees.
-// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD don't interrupt this thread, nor those that it starts.
-class SignalWatch {
- public:
-  SignalWatch();
-  SignalWatch(const SignalWatch&) = delete;
-  SignalWatch& operator=(const SignalWatch&) = delete;
-  ~SignalWatch();
-  [[nodiscard]] int fd() const { return fd_.get(); }
-  struct Signal {
-    int number;
-    pid_t sender;
-    bool from_terminal;  // a key, such as Ctrl-C
-  };
-  // The signals that have arrived since the last call.
-  [[nodiscard]] std::vector<Signal> take() const;
-  // In a rank: ignores the signals that the launcher handles. The terminal sends them to the launcher too. Batch systems
-  // send SIGTERM to every process; a rank passes it on to the launcher.
-  void leave_to_launcher();
-
- private:
-  Fd fd_;
-  sigset_t before_;
-};
 
 // Notices that a library was overwritten in place while the run used it. Its code then changes in the memory of running ranks,
 // and any call may crash.

@@ -170,7 +170,7 @@ class Sqlite final : public ddh::Monitor {
     std::error_code ec;
     const std::filesystem::file_status status = std::filesystem::status(path, ec);
     if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-      ddh::fail(DDH_INVALID_ARGUMENT, "the database '", path, "' is not a regular file; remove it, or give another ",
+      ddh::fail(DDH_INVALID_ARGUMENT, "the database '", path, "' is not a regular file; give the name of a file as ",
                 "monitor.sqlite.path");
     open_ = [this, path, run_dir, is_own = given.empty(), config = std::string(args.config),
              after = args.resumed_after] { open(path, run_dir, is_own, config, after); };

@@ -62,6 +62,36 @@ TEST_CASE("a rank that is killed ends the run within seconds, named with its sig
   CHECK(shared_memory_names() == names_before);
 }
 
+// A handler in the middle of a compute kernel has left the heap corrupted.
+TEST_CASE("no thread of a rank can be interrupted by SIGTERM, which a rank hands on to the launcher", "[faults]") {
+  const TempFolder folder;
+  Process process(long_run(folder, "zero2"));
+  const std::vector<pid_t> ranks = wait_for_steps(process, folder);
+  REQUIRE(ranks.size() == 3);
+  for (const pid_t rank : ranks) {
+    size_t threads = 0, open_ones = 0;
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(rank) + "/task")) {
+      const std::string status = read_text(thread.path().string() + "/status");
+      const size_t at = status.find("SigBlk:");
+      REQUIRE(at != std::string::npos);
+      const uint64_t blocked = std::stoull(status.substr(at + 7, 20), nullptr, 16);
+      const bool is_open = (blocked >> (SIGTERM - 1) & 1) == 0;
+      ++threads;
+      open_ones += is_open ? 1 : 0;
+      if (thread.path().filename() == std::to_string(rank)) CHECK_FALSE(is_open);
+    }
+    CHECK(threads > 2);     // the main thread, that of the signal, data workers
+    CHECK(open_ones == 1);  // the one that waits for the signal
+  }
+  REQUIRE(kill(ranks[1], SIGTERM) == 0);
+  const int code = process.wait(20s);
+  INFO(process.err());
+  CHECK(code == 143);
+  CHECK_THAT(process.err(), Catch::Contains("the run ends after the current step"));
+  CHECK(std::filesystem::exists(folder.file("run/checkpoints/latest")));
+  CHECK(gone(ranks));
+}
+
 TEST_CASE("a rank that is stopped by a signal is ended with the others when one dies", "[faults]") {
   const TempFolder folder;
   Process process(long_run(folder, "zero1"));
