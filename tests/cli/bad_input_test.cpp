@@ -166,7 +166,7 @@ TEST_CASE("a value of the wrong type or out of range is refused with the legal v
   check_refused(run(toy({"optimizer.lr=-1"})), {"optimizer.lr", "-1"});
   check_refused(run(toy({"schedule.type=sine"})), {"no schedule 'sine'", "cosine"});
   check_refused(run(toy({"schedule.type=WarmupLR", "schedule.warmup_num_steps=0"})),
-                {"schedule.warmup_num_steps = 0 on the command line", "at least 1"});
+                {"schedule.warmup_num_steps = 0 on the command line", "above 0"});
   check_refused(run(toy({"train.eval_batches=ALL"})), {"train.eval_batches", "integer or all"});
   check_refused(run(toy({"checkpoint.best=loss"})), {"'checkpoint.best'", "give checkpoint.best.metric"});
   check_refused(run(toy({"schedule.type=linear", "schedule.patience=3"})), {"schedule.patience", "linear"});
