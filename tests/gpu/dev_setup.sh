@@ -13,7 +13,7 @@ fail() { echo "FAILED: $*"; cat "$work/log"; exit 1; }
 wheel=$work/.deps/libtorch-wheel
 mkdir -p "$work"/{cmake,path,nodes,toolkit/bin,toolkit/include} "$wheel"/{torch/lib,torch/include/ATen,nvidia,torch-1.dist-info}
 cp "$source/dev" "$work/"
-cp "$source/cmake/gpu_setup.sh" "$work/cmake/"
+cp "$source"/cmake/{gpu,python}_setup.sh "$work/cmake/"
 touch "$wheel/torch/lib/libtorch_cpu.so" "$wheel/torch/include/ATen/ATen.h" "$work/nodes/nvidia0" "$work/toolkit/include/cuda.h"
 cat >"$wheel/torch-1.dist-info/METADATA" <<'TEXT'
 Requires-Dist: filelock
