@@ -2,8 +2,8 @@
 //
 // base/clock.hpp: measures a rank's time by kind. Spans nest; time counts for the innermost one. Any thread
 // of the rank may have spans (a collective in autograd's backward). If two threads have one, time counts for the span
-// that began last. While a profile is taken, time also counts for what the innermost span is about. Without one, that is a
-// branch on a null pointer.
+// that began last. While a profile is taken, time also counts for what the innermost span is about. Without a
+// profile, each span costs one branch on a null pointer.
 #pragma once
 
 #include <algorithm>

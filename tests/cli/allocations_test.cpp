@@ -12,7 +12,7 @@ using namespace ddhost::test;
 
 namespace {
 
-// Calls in all processes of a run of two ranks with so many steps.
+// How often a run of two ranks calls malloc in `steps` steps: launcher, loader and ranks together.
 uint64_t calls_of(const TempFolder& folder, const std::string& strategy, int steps) {
   const std::string counter = folder.file(strategy + std::to_string(steps));
   std::ofstream(counter) << std::string(sizeof(uint64_t), '\0');
