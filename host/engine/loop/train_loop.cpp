@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/loop/evaluations.hpp"
+#include "engine/record/slow_ranks.hpp"
 #include "engine/settings/course.hpp"
 #include "engine/settings/loss_scale.hpp"
 #include "engine/state/buffers.hpp"
@@ -179,6 +180,7 @@ class TrainLoop {
         evaluations_(setup_, order_, rates_, output_),
         updates_(setup_),
         changes_(setup_, order_, updates_),
+        slow_ranks_(services_),
         buffers_(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, services_, accum_,
                  services_.config.get<bool>("train.sync_buffers")) {
     checkpoints.restore(state());
@@ -298,6 +300,7 @@ class TrainLoop {
       quiet_.push_back({block, outcome, facts});
     else
       output_.step_end(block, outcome, facts);
+    slow_ranks_.step_done(now.step);
     require_success_possible(loss_scale_.step_done(!outcome.nonfinite.empty()), outcome, block);
     skipped_in_a_row_ = block.skip == 0 ? 0 : skipped_in_a_row_ + 1;
     require_progress(skipped_in_a_row_, max_skipped_, outcome, block);
@@ -372,6 +375,7 @@ class TrainLoop {
   Evaluations evaluations_;
   const UpdatePrograms updates_;
   const PhaseChanges changes_;
+  SlowRanks slow_ranks_;
   Buffers buffers_;
   MicroMetrics metrics_;
   std::vector<ReportedValue> values_;  // of the step

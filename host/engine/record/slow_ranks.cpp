@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/record/slow_ranks.hpp"
+
+#include <spdlog/spdlog.h>
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+
+namespace ddhost {
+namespace {
+
+constexpr int64_t kSteps = 50;
+constexpr double kSlow = 1.2, kLeastMs = 1;
+
+size_t at(StepSection section) { return static_cast<size_t>(section); }
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// `ms_of`: of one rank.
+template <class MsOf>
+double median_of(std::span<const SectionTimes> steps, const MsOf& ms_of) {
+  std::vector<double> values;
+  for (const SectionTimes& times : steps) values.push_back(ms_of(times));
+  return median(std::move(values));
+}
+
+bool is_slow(double ms, double median_ms) { return ms > kSlow * median_ms && ms >= median_ms + kLeastMs; }
+
+double own_work(const SectionTimes& times) { return times[at(StepSection::compute)] + times[at(StepSection::data)]; }
+double whole(const SectionTimes& times) { return std::accumulate(times.begin(), times.end(), 0.0); }
+
+// The rank that takes longest by `ms_of`, if it is slow.
+template <class MsOf>
+std::optional<size_t> slowest_by(std::span<const SectionTimes> steps, const MsOf& ms_of) {
+  const auto longest = std::max_element(
+      steps.begin(), steps.end(), [&](const SectionTimes& a, const SectionTimes& b) { return ms_of(a) < ms_of(b); });
+  if (!is_slow(ms_of(*longest), median_of(steps, ms_of))) return std::nullopt;
+  return static_cast<size_t>(longest - steps.begin());
+}
+
+std::string ms_text(double ms) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f ms", ms < 10 ? 1 : 0, ms);
+  return text;
+}
+
+// "computes for 31 ms of a step"
+std::string what_takes_long(const SlowRank& slow) {
+  const std::string ms = ms_text(slow.ms);
+  switch (slow.section) {
+    case StepSection::compute:
+      return "computes for " + ms + " of a step";
+    case StepSection::communication:
+      return "communicates for " + ms + " of a step";
+    case StepSection::data:
+      break;
+  }
+  return "waits for data for " + ms + " of a step";
+}
+
+const char* cure(StepSection section) {
+  switch (section) {
+    case StepSection::compute:
+      return "look for other programs on its cores (top), or give each rank as many cores as the others";
+    case StepSection::communication:
+      return "compare the rates of the hosts with ddhost doctor --hostfile";
+    case StepSection::data:
+      break;
+  }
+  return "raise data.workers, or put its data on a faster disk";
+}
+
+}  // namespace
+
+std::optional<SlowRank> slowest_rank(std::span<const SectionTimes> steps) {
+  if (steps.size() < 2) return std::nullopt;
+  std::optional<size_t> slowest = slowest_by(steps, own_work);
+  if (!slowest) slowest = slowest_by(steps, whole);
+  if (!slowest) return std::nullopt;
+  std::array<double, kStepSections> medians{};
+  size_t most = 0;
+  for (size_t section = 0; section < kStepSections; ++section) {
+    medians[section] = median_of(steps, [&](const SectionTimes& times) { return times[section]; });
+    if (steps[*slowest][section] - medians[section] > steps[*slowest][most] - medians[most]) most = section;
+  }
+  return SlowRank{static_cast<int32_t>(*slowest), static_cast<StepSection>(most), steps[*slowest][most], medians[most]};
+}
+
+// Steps of a rhythm end where all ranks agree.
+SlowRanks::SlowRanks(RankServices& services)
+    : services_(services),
+      every_((kSteps + services.step->world_every() - 1) / services.step->world_every() *
+             services.step->world_every()) {}
+
+SectionTimes SlowRanks::times_now() const {
+  const auto ms = services_.clock.split_ms();
+  SectionTimes out{};
+  out[at(StepSection::compute)] = ms[DDH_SPAN_FORWARD] + ms[DDH_SPAN_BACKWARD] + ms[DDH_SPAN_OPTIM];
+  out[at(StepSection::communication)] = ms[DDH_SPAN_COMM];
+  out[at(StepSection::data)] = ms[DDH_SPAN_DATA];
+  return out;
+}
+
+void SlowRanks::step_done(int64_t step) {
+  if (services_.seat.world_size() == 1) return;
+  if (!since_) since_ = step - 1;  // the clock began with this step
+  if (step % every_ != 0) return;
+  const SectionTimes now = times_now();
+  const int64_t n_steps = step - *since_;
+  SectionTimes mine{};
+  for (size_t section = 0; section < kStepSections; ++section)
+    mine[section] = (now[section] - before_[section]) / static_cast<double>(n_steps);
+  before_ = now;
+  since_ = step;
+  if (n_steps != every_) return;  // a resumed run begins between
+  std::vector<SectionTimes> all(static_cast<size_t>(services_.seat.world_size()));
+  services_.comm->all_gather_bytes(mine.data(), all.data(), sizeof mine, "step times");
+  if (services_.seat.rank != 0) return;
+  const std::optional<SlowRank> slow = slowest_rank(all);
+  const bool is_known = slow && named_ && slow->rank == named_->rank && slow->section == named_->section;
+  if (slow && !is_known) tell(step, *slow);
+  named_ = slow;
+}
+
+void SlowRanks::tell(int64_t step, const SlowRank& slow) const {
+  const Nodes& nodes = *services_.seat.nodes;
+  std::string rank = ddh::str("rank ", slow.rank);
+  if (nodes.count() > 1) rank += ddh::str(" on node ", nodes.node(slow.rank));
+  if (!nodes.addresses().empty()) rank += " (" + nodes.addresses()[static_cast<size_t>(nodes.node(slow.rank))] + ")";
+  services_.log->warn("steps {} to {}: {} {}, the median rank for {}, so the others wait for it; {}", step - every_ + 1,
+                      step, rank, what_takes_long(slow), ms_text(slow.median_ms), cure(slow.section));
+}
+
+}  // namespace ddhost
