@@ -9,13 +9,14 @@ sources() {
   git ls-files --cached --others --exclude-standard -- "$@" | while IFS= read -r f; do [[ ! -e $f ]] || echo "$f"; done
 }
 
-# Headers of the host that only one other unit includes. A unit is a header with its source.
+# Headers of the host that only one other unit includes, and no test. A unit is a header with its source. What a test examines
+# alone is a unit of its own.
 headers_with_one_user() {
   local header units
   sources host | grep '\.hpp$' | while IFS= read -r header; do
     units=$(sources host | grep -E '\.(cpp|hpp)$' | xargs grep -lF "#include \"${header#host/}\"" | sed 's/\.[ch]pp$//' |
       sort -u | grep -vcx "${header%.hpp}" || true)
-    ((units != 1)) || echo "$header"
+    ((units != 1)) || [[ -n $(sources tests | xargs grep -lF "#include \"${header#host/}\"") ]] || echo "$header"
   done
 }
 
@@ -67,7 +68,9 @@ row "$(grep -l kOffloadOptimizer plugins/strategies/zero[123].cpp | wc -l)" leas
   'of zero1, zero2, zero3 that offload optimizer state'
 row "$(grep -c /import/ <<<"$host_files" || true)" most 0 reached 'files of the host that read formats of other programs'
 row "$(xargs grep -liE 'conv1d|gpt2' <<<"$host_files" | wc -l)" most 0 reached 'files of the host that know a layout of GPT-2'
-row "$(headers_with_one_user | wc -l)" most 40 reached 'headers of the host with one user'
+# 20 of 240 files; the host has grown since.
+row "$(headers_with_one_user | wc -l)" most $(($(wc -l <<<"$host_files") / 12)) reached \
+  'headers of the host with one user and no test: one of 12 files'
 row "$(sed 's#/[^/]*$##' <<<"$host_files" | sort | uniq -c | sort -rn | awk 'NR == 1 { print $1 }')" most 32 reached \
   'files in the largest folder of the host'
 row "$(grep -rl DDHOST_DATA models --include=*.cpp | wc -l)" most 0 reached 'sources of models that look for data themselves'
