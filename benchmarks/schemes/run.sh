@@ -5,7 +5,8 @@
 # this script, which is sourced for each of its seeds. It calls `train`, and `reach` for each goal. The scheme's plugin is
 # built from an installed prefix alone; the same bin/ddhost runs everything.
 #   STEPS=2000 SEEDS="1 2 3" DDHOST_DATA=../shared/data ./run.sh ../../build diloco
-# The means over the seeds decide; a goal that is missed stays in the table.
+# The means over the seeds decide; a goal that is missed stays in the table. WORK=folder keeps the prefix and the runs there:
+# a later call takes finished runs from it, and begins one that was interrupted anew.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source=$(cd "$here/../.." && pwd)
@@ -17,10 +18,15 @@ seeds=${SEEDS:-1 2 3}
 data=${DDHOST_DATA:-$source/../shared/data}
 text=$data/shakespeare/input.txt
 [[ -r $text ]] || { echo "there is no '$text'; set DDHOST_DATA to the folder of the data"; exit 1; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+if [[ ${WORK:-} ]]; then
+  mkdir -p "$WORK" && work=$(cd "$WORK" && pwd)
+else
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+fi
+rm -f "$work/values"
 prefix=$work/prefix
-cmake --install "$build" --prefix "$prefix" >/dev/null
+[[ -d $prefix ]] || cmake --install "$build" --prefix "$prefix" >/dev/null
 before=$(sha256sum <"$prefix/bin/ddhost")
 
 # plugin NAME: builds sdk/examples/NAME from the prefix, once, and prints the file.
@@ -35,10 +41,14 @@ plugin() {
 train() {
   local name=$1 dir
   shift
-  dir=$work/$(echo "$seed $*" | sha256sum | cut -c 1-16)
-  [[ -d $dir ]] || "$prefix/bin/ddhost" --config "$source/configs/gpt_char.json" "data.path=$text" "run.dir=$dir" \
-    run.sample_tokens=0 checkpoint.every_minutes=0 optimizer.lr=3e-3 "train.steps=$STEPS" "run.seed=$seed" "$@" \
-    >"$work/$name.log" 2>&1 || { tail -5 "$work/$name.log" >&2; exit 1; }
+  dir=$work/$(echo "$seed $STEPS $*" | sha256sum | cut -c 1-16)
+  if [[ ! -e $dir.done ]]; then
+    rm -rf "$dir"
+    "$prefix/bin/ddhost" --config "$source/configs/gpt_char.json" "data.path=$text" "run.dir=$dir" \
+      run.sample_tokens=0 checkpoint.every_minutes=0 optimizer.lr=3e-3 "train.steps=$STEPS" "run.seed=$seed" "$@" \
+      >"$work/$name.log" 2>&1 || { tail -5 "$work/$name.log" >&2; exit 1; }
+    echo "seed $seed, $STEPS steps: $*" >"$dir.done"
+  fi
   ln -sfn "$dir" "$work/run_$name"
 }
 # Of a run: the validation loss at its end, the mean training loss of its last 50 steps, a counter of its summary.
@@ -53,9 +63,18 @@ steps_to() {
     END { if (!found) print none }'
 }
 counter() { grep -oE "\"$2\": *[0-9]+" "$work/run_$1/metrics.jsonl" | tail -1 | grep -oE '[0-9]+$'; }
+# sent_after RUN FIRST WEIGHT ALL: the bytes of a step after the FIRST steps, as a part of those of a step of ddp, which sends ALL
+# in the whole run. Each of the first steps sends WEIGHT times as much as one of ddp.
+sent_after() {
+  awk -v sent="$(counter "$1" comm.sent_bytes)" -v first="$2" -v weight="$3" -v all="$4" -v n="$STEPS" \
+    'BEGIN { print (sent * n / all - first * weight) / (n - first) }'
+}
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { print a / b }'; }
 # reach WHAT VALUE MOST: a value of this seed, and the most that it may be.
-reach() { echo "$row|$1|$2|$3" >>"$work/values"; }
+reach() {
+  echo "$row|$1|$2|$3" >>"$work/values"
+  echo "seed $seed: $row, $1: $2" >&2
+}
 
 rows=("$@")
 ((${#rows[@]} > 0)) || for file in "$here"/*.row; do rows+=("$(basename "$file" .row)"); done
