@@ -146,7 +146,11 @@ void note_stop(RunEnd& end, StopSignal signal, Progress& progress, const LaunchA
   progress.request_stop();
   if (args.cluster == nullptr) progress.name_last_step();           // else ranks agree with those of other hosts
   if (args.cluster != nullptr && !args.cluster->is_head()) return;  // the head says it
-  const std::string come = ddh::str("signal ", signal.number, " (", ::strsignal(signal.number), ") has come");
+  int64_t step = 0;  // the last that a rank has begun; of several hosts nobody knows it yet
+  for (int rank = ranks.first; rank < ranks.end() && args.cluster == nullptr; ++rank)
+    step = std::max(step, progress.step(rank));
+  const std::string come = ddh::str("signal ", signal.number, " (", ::strsignal(signal.number), ") has come",
+                                    step > 0 && !end.was_done ? ddh::str(" in step ", step) : "");
   if (end.was_done)
     print_sentence(ddh::str(come, " after the last step: the run writes its results and ends; a second signal, or ",
                             "Ctrl-C, ends the ranks at once"));

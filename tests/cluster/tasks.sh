@@ -117,7 +117,7 @@ wait "${pids[1]}" || true
 start_tasks 2 terminated "${long[@]}" checkpoint.every=500000
 until_step terminated
 kill -TERM "${pids[1]}"
-said terminated 2 "143 143 " 'signal 15 .* has come: the run ends after the current step'
+said terminated 2 "143 143 " 'signal 15 .* has come.*: the run ends after the current step'
 [[ -d $work/terminated/checkpoints ]] || fail "SIGTERM to a member saved no checkpoint"
 
 # Mistakes.

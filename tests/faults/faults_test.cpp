@@ -87,7 +87,8 @@ TEST_CASE("no thread of a rank can be interrupted by SIGTERM, which a rank hands
   const int code = process.wait(20s);
   INFO(process.err());
   CHECK(code == 143);
-  CHECK_THAT(process.err(), Catch::Contains("the run ends after the current step"));
+  CHECK_THAT(process.err(),
+             Catch::Contains(" has come in step ") && Catch::Contains(": the run ends after the current step"));
   CHECK(std::filesystem::exists(folder.file("run/checkpoints/latest")));
   CHECK(gone(ranks));
 }

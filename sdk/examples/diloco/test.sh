@@ -78,9 +78,12 @@ wait "$pid" || true
 step=$(grep -oE 'stopped after step [0-9]+' "$work/stopped/log.txt" | grep -oE '[0-9]+$') ||
   { cat "$work/stopped.log"; fail "a signal did not stop the run between synchronizations"; }
 ((step >= 10 && step < 40)) || fail "the run stopped after step $step"
+come=$(grep -oE 'has come in step [0-9]+' "$work/stopped.log" | grep -oE '[0-9]+$') ||
+  { cat "$work/stopped.log"; fail "the program does not say in which step the signal came"; }
+((step - come <= 2)) || fail "the signal came in step $come, and the run stopped after step $step"
 diloco stopped "${settings[@]}" --resume auto --save-final "$work/stopped.safetensors"
 cmp "$work/never_stopped.safetensors" "$work/stopped.safetensors" || fail "a stopped and resumed run differs"
-echo "stopped after step $step and resumed = uninterrupted"
+echo "a signal in step $come stopped it after step $step; resumed = uninterrupted"
 
 # In another world: one warning.
 diloco other --nproc 3 train.steps=47 strategy.sync_every=10 --optimizer adamw --resume "$work/whole_1/checkpoints/step-23"
@@ -89,6 +92,7 @@ diloco other --nproc 3 train.steps=47 strategy.sync_every=10 --optimizer adamw -
 echo "resumed in another world with one warning"
 
 refused "a loss scale" precision.loss_scale=1024
+refused "a loss scale" precision.compute=fp16
 refused "train.eval_every=30 must be a multiple of the strategy's 50; give 50" train.eval_every=30
 refused "train.eval_every=130 must be a multiple of the strategy's 50; give 100 or 150" train.eval_every=130
 refused "does not divide the 2 ranks" strategy.shard_size=3

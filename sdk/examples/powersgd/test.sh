@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # test.sh PREFIX MODEL.so [setting...]: builds powersgd outside of any tree, from an installed ddhost alone, and trains MODEL
-# with it. Two strategies give the same losses and weights, and fewer bytes are sent than without it.
+# with it. Two strategies give the same losses and weights, fewer bytes are sent than without it, and a resumed run has the
+# bits of an uninterrupted one.
 set -euo pipefail
 prefix=$1 model=$2
 shift 2
@@ -24,4 +25,10 @@ train plain --strategy ddp "$@"
 for strategy in ddp zero2; do train "$strategy" --strategy "$strategy" "${codec[@]}" "$@"; done
 cmp "$work/ddp.safetensors" "$work/zero2.safetensors"
 (($(sent ddp) < $(sent plain))) || { echo "FAILED: it sent $(sent ddp) bytes, and ddp $(sent plain)"; exit 1; }
+train half --strategy zero2 "${codec[@]}" checkpoint.every=3 checkpoint.keep_last=0 "$@"
+for strategy in ddp zero2; do
+  train "rest_$strategy" --strategy "$strategy" "${codec[@]}" --resume "$work/half/checkpoints/step-3" "$@"
+  grep -q "resumed after step 3" "$work/rest_$strategy/log.txt" || { echo "FAILED: it did not resume after step 3"; exit 1; }
+  cmp "$work/zero2.safetensors" "$work/rest_$strategy.safetensors"
+done
 echo "powersgd sent $(sent ddp) bytes, and a plain sum $(sent plain)"

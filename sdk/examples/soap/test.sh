@@ -25,11 +25,20 @@ train() { # folder, ranks, steps, more...: four micro-batches in each step; a st
 }
 equal() { cmp "$work/$1.safetensors" "$work/$2.safetensors" || fail "the parameters of $1 and $2 differ"; }
 
+# as_planned RUN: each rank's bytes of optimizer state are those that its strategy planned from the slots' sizes.
+as_planned() {
+  local planned taken
+  planned=$(grep -oE '"plan_bytes":\{[^}]*' "$work/$1/metrics.jsonl" | grep -oE '"optim":[0-9]+' | cut -d: -f2)
+  taken=$(grep -oE '"optim":\{"now":[0-9]+,"peak":[0-9]+' "$work/$1/metrics.jsonl" | grep -oE '[0-9]+$')
+  [[ -n $planned && $planned == "$taken" ]] || fail "$1: planned bytes of optimizer state: $planned; taken: $taken"
+}
+
 train first 1 5 --strategy ddp run.check_plugins=true
 for world in 1 2 4; do
   for strategy in ddp zero1 zero2 zero3 zero3_offload fsdp; do
     train "${strategy}_$world" "$world" 5 --strategy "$strategy"
     equal first "${strategy}_$world"
+    [[ $strategy == zero3_offload ]] || as_planned "${strategy}_$world"
   done
 done
 train on_disk 2 5 --strategy zero3_offload strategy.offload_optimizer.device=nvme "strategy.nvme_path=$work"
@@ -37,4 +46,9 @@ equal first on_disk
 train half 4 5 --strategy zero1 checkpoint.every=3
 train resumed 2 5 --strategy zero3_offload --resume "$work/half/checkpoints/step-3"
 equal first resumed
-echo "equal bits under six strategies and in worlds of 1, 2 and 4, also after a resume"
+# A state without the sized slots would be smaller: two numbers for each element, as adamw's.
+"$prefix/bin/ddhost" --model "$model" --nproc 1 train.steps=1 --strategy ddp --optimizer adamw run.sample_tokens=0 \
+  "run.dir=$work/adamw" "${settings[@]}" >"$work/log" 2>&1 || { cat "$work/log"; fail "adamw"; }
+optim_of() { grep -oE '"plan_bytes":\{[^}]*' "$work/$1/metrics.jsonl" | head -1 | grep -oE '"optim":[0-9]+' | cut -d: -f2; }
+(($(optim_of ddp_1) > $(optim_of adamw))) || fail "soap takes $(optim_of ddp_1) bytes, and adamw $(optim_of adamw)"
+echo "equal bits under six strategies and in worlds of 1, 2 and 4, also after a resume; state bytes as planned"

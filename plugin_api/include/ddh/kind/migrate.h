@@ -2,7 +2,8 @@
  *
  * ddh/kind/migrate.h: "ddh.migrate/0", an optional interface of strategies and optimizers that read the state of an older
  * version of themselves (ddh_desc.state_version). While a checkpoint is loaded the host asks for each tensor of the state
- * that is wanted now from which saved tensor it comes, and converts it piece by piece.
+ * that is wanted now from which saved tensor it comes, and converts it piece by piece. This host asks optimizers. It does not
+ * ask strategies yet: a strategy that reads state of an older version gets its OWN entries as they were saved.
  * Draft: it may still change after 1.0. */
 #ifndef DDH_KIND_MIGRATE_H
 #define DDH_KIND_MIGRATE_H
