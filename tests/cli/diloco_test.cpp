@@ -112,3 +112,14 @@ TEST_CASE("200 steps of diloco are those of the paper's algorithm within 1e-5", 
     CHECK(largest_difference(params, std::vector<double>(params.size(), 0.0)) > 0.5);  // they have learned something
   }
 }
+
+TEST_CASE("diloco with fp16, whose loss scale all ranks decide in every step, is refused", "[cli]") {
+  const TempFolder folder;
+  const Said said = call_ddhost({"--model", toy_model(), "--strategy", test_plugin("diloco"), "--nproc", "2",
+                                 "train.steps=2", "precision.compute=fp16", "run.dir=" + folder.file("run")});
+  INFO(said.err);
+  CHECK(said.code == 1);
+  CHECK_THAT(said.err,
+             Catch::Contains("with strategy 'diloco' all ranks agree only after every 50 steps, and a loss scale is "
+                             "decided by all ranks in every step; set precision.compute=bf16 or fp32"));
+}

@@ -28,8 +28,9 @@ equal() { cmp "$work/$1.safetensors" "$work/$2.safetensors" || fail "the paramet
 # as_planned RUN: each rank's bytes of optimizer state are those that its strategy planned from the slots' sizes.
 as_planned() {
   local planned taken
-  planned=$(grep -oE '"plan_bytes":\{[^}]*' "$work/$1/metrics.jsonl" | grep -oE '"optim":[0-9]+' | cut -d: -f2)
   taken=$(grep -oE '"optim":\{"now":[0-9]+,"peak":[0-9]+' "$work/$1/metrics.jsonl" | grep -oE '[0-9]+$')
+  planned=$(grep -oE '"plan_bytes":\{[^}]*' "$work/$1/metrics.jsonl" | head -n "$(wc -l <<<"$taken")" | # a sum follows
+    grep -oE '"optim":[0-9]+' | cut -d: -f2)
   [[ -n $planned && $planned == "$taken" ]] || fail "$1: planned bytes of optimizer state: $planned; taken: $taken"
 }
 
