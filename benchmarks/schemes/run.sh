@@ -63,8 +63,8 @@ steps_to() {
     END { if (!found) print none }'
 }
 counter() { grep -oE "\"$2\": *[0-9]+" "$work/run_$1/metrics.jsonl" | tail -1 | grep -oE '[0-9]+$'; }
-# sent_after RUN FIRST WEIGHT ALL: the bytes of a step after the FIRST steps, as a part of those of a step of ddp, which sends ALL
-# in the whole run. Each of the first steps sends WEIGHT times as much as one of ddp.
+# sent_after RUN FIRST WEIGHT ALL: the bytes of a step after the FIRST steps, as a part of those of a step of ddp, which sends
+# ALL in the whole run. Each of the first steps sends WEIGHT times as much as one of ddp.
 sent_after() {
   awk -v sent="$(counter "$1" comm.sent_bytes)" -v first="$2" -v weight="$3" -v all="$4" -v n="$STEPS" \
     'BEGIN { print (sent * n / all - first * weight) / (n - first) }'
