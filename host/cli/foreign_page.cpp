@@ -102,6 +102,8 @@ std::string facts_of(const ForeignKey& key, const std::string& version) {
       if (entry.contains("before"))
         text += ", before " + entry["before"].get<std::string>() + " " + marked(entry["value"].dump());
   if (!key.removed.empty()) text += "; removed in " + key.removed;
+  for (const std::string& field : key.fields)
+    text += (&field == &key.fields.front() ? "; with " : ", ") + marked(field);
   return text;
 }
 
@@ -131,6 +133,9 @@ std::string words_text(const Json& words) {
   return text.empty() ? "nothing" : text;
 }
 
+// {"key": [...]} as a word of ours.
+std::string key_and_list(const Json& own) { return own.begin().key() + "=" + own.begin()->dump(); }
+
 // What the entry of a word says.
 std::string entry_text(const Json& entry) {
   std::string text;
@@ -138,7 +143,8 @@ std::string entry_text(const Json& entry) {
   if (entry.contains("file")) add("the file");
   if (entry.contains("is")) add(marked(entry["is"].get<std::string>()));
   if (entry.contains("share_of"))
-    add(marked(entry["sets"].get<std::string>()) + ", this part of " + marked(entry["share_of"].get<std::string>()));
+    add(marked(entry["sets"].get<std::string>()) + (entry.contains("or_number") ? ", below 1" : ",") +
+        " this part of " + marked(entry["share_of"].get<std::string>()));
   else if (entry.contains("sets"))
     add(marked(entry["sets"].get<std::string>()));
   if (entry.contains("sets_beside_file")) add("beside a file " + marked(entry["sets_beside_file"].get<std::string>()));
@@ -152,6 +158,10 @@ std::string entry_text(const Json& entry) {
   }
   const Json by_value = entry.value("by_value", Json::object());
   for (const auto& [given, words] : by_value.items()) add(marked(given) + " gives " + words_text(words));
+  const Json by_word = entry.value("by_word", Json::object()), without = entry.value("without", Json::object());
+  for (const auto& [given, own] : by_word.items())
+    add(marked(given) + " gives " + (own.is_array() ? words_text(own) : marked(key_and_list(own))));
+  for (const auto& [missing, words] : without.items()) add("without " + marked(missing) + " " + words_text(words));
   if (entry.contains("drops")) add("nothing if it is " + value_text(entry["drops"]));
   const char* const otherwise = text.empty() ? "" : "else ";
   if (entry.contains("keeps")) add("else as it is");

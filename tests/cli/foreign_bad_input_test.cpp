@@ -78,6 +78,9 @@ TEST_CASE("values of the wrong kind, and precisions that exclude each other, are
   check_refused("ds.json", with_batch(R"("gradient_accumulation_steps": 3)"),
                 {"line 1", "train_batch_size", "does not divide"});
   yaml("mixed_precision: float16", {"mixed_precision", "none of"});
+  yaml("mixed_precision: yes", {"mixed_precision", "names no precision"});
+  check_refused("a.yaml", "distributed_type: DEEPSPEED\ndeepspeed_config: {gradient_accumulation_steps: x}\n",
+                {"line 2", "gradient_accumulation_steps"});
 }
 
 TEST_CASE("numbers that are negative, huge or not finite are refused", "[cli]") {
@@ -87,6 +90,8 @@ TEST_CASE("numbers that are negative, huge or not finite are refused", "[cli]") 
   check_refused("ds.json", "{\n\"train_batch_size\": 4.5}", {"line 2", "train_batch_size"});
   json(R"("gradient_clipping": -1)", {"gradient_clipping", "less than 0"});
   json(R"("gradient_clipping": NaN)", {"gradient_clipping", "NaN"});
+  check_refused("ds.json", R"({"train_batch_size": 4, "gradient_clipping": NaN})",
+                {"line 1", "of gradient_clipping has"});
   json(R"("gradient_clipping": 1e400)", {"gradient_clipping"});
   json(R"("gradient_clipping": Infinity)", {"gradient_clipping", "Infinity"});
   json(R"("optimizer": {"type": "Adam", "params": {"lr": -1e-3}})", {"optimizer.params.lr", "less than 0"});

@@ -146,6 +146,65 @@ TEST_CASE("a word without effect is named once, with the reason", "[cli]") {
   }
 }
 
+TEST_CASE("words of --fsdp and --report_to have any order", "[cli]") {
+  const auto strategy = [](const WordList& words) { return config_of(words)["strategy"]; };
+  const Json whole = strategy({"--fsdp", "full_shard"});
+  CHECK(whole["plugin"] == "fsdp");
+  CHECK(whole["sharding_strategy"] == "full_shard");
+  CHECK(whole["auto_wrap_policy"] == "none");
+  const Json wrapped = strategy({"--fsdp", "offload hybrid_shard_zero2 auto_wrap"});
+  CHECK(wrapped["sharding_strategy"] == "hybrid_shard_zero2");
+  CHECK(wrapped["cpu_offload"] == true);
+  CHECK(wrapped["auto_wrap_policy"] == "unit");
+  CHECK(strategy({"--fsdp", "auto_wrap", "shard_grad_op", "--bf16"})["sharding_strategy"] == "shard_grad_op");
+  CHECK(strategy({"--fsdp", ""})["plugin"] == "ddp");
+  check_refused({"--fsdp", "offload"}, {"--fsdp 'offload'", "add full_shard"});
+  check_refused({"--fsdp", "half_shard"}, {"--fsdp 'half_shard'", "full_shard"});
+  const auto monitors = [](const WordList& words) { return config_of(words)["monitor"]["plugins"]; };
+  CHECK(monitors({"--report_to", "wandb"}) == Json({"jsonl", "sqlite"}));
+  CHECK(monitors({"--report_to", "tensorboard", "wandb", "--seed", "3"}) == Json({"jsonl", "tensorboard", "sqlite"}));
+  CHECK(monitors({"--report_to=none"}) == config_of({})["monitor"]["plugins"]);
+  CHECK(monitors({"--report_to", "neptune"}) == config_of({})["monitor"]["plugins"]);
+}
+
+TEST_CASE("steps of TrainingArguments below 1 are parts of the run", "[cli]") {
+  CHECK(config_of({"--max_steps", "90", "--save_steps", "0.05"})["checkpoint"]["every"] == 5);
+  CHECK(config_of({"--max_steps", "90", "--save_steps", "20"})["checkpoint"]["every"] == 20);
+  CHECK(config_of({"--max_steps", "90", "--eval_steps", "0.5"})["train"]["eval_every"] == 45);
+  check_refused({"--num_train_epochs", "2", "--save_steps", "0.05"}, {"--save_steps '0.05'", "train.steps=N"});
+  // A part of 0 is a warm-up of none, in place of one that a file has.
+  const TempFolder folder;
+  std::ofstream(folder.file("own.json")) << R"({"schedule": {"type": "linear", "warmup_steps": 7}})";
+  const WordList file = {"--config", folder.file("own.json"), "--max_steps", "90"};
+  const auto warmup = [&](const WordList& more) {
+    WordList words = file;
+    words.insert(words.end(), more.begin(), more.end());
+    return config_of(words)["schedule"]["warmup_steps"];
+  };
+  CHECK(warmup({}) == 7);
+  CHECK(warmup({"--warmup_ratio", "0"}) == 0);
+  CHECK(warmup({"--warmup_ratio", "0.0", "--warmup_steps", "4"}) == 4);
+}
+
+TEST_CASE("families of words are taken by their beginning, and with a value or without", "[cli]") {
+  const Json plain = config_of({});
+  for (const WordList& words :
+       std::vector<WordList>{{"--megatron_lm_tp_degree", "2"},
+                             {"--fp8-backend=TE"},
+                             {"--fp8_use_autocast_during_eval", "--tpu_use_sudo"},
+                             {"--aws_access_key_id", "x"},
+                             {"-r", "3", "-t", "3"},
+                             {"--log-dir", "logs"},
+                             {"--parallelism_config_tp_size", "1"},
+                             {"--dynamo_use_regional_compilation", "--no_dataloader_in_order"}}) {
+    Json config = config_of(words);
+    config["run"]["dir"] = plain["run"]["dir"];
+    CHECK(config == plain);
+  }
+  check_refused({"--parallelism_config_tp_size", "2"}, {"--parallelism_config_tp_size '2'", "leave it out"});
+  check_refused({"--offload_param_device", "nvme", "--offload_param_nvme_path"}, {"has no value"});
+}
+
 TEST_CASE("a word that can't mean the same is refused with the cure", "[cli]") {
   check_refused({"--optim", "adamw_bnb_8bit"}, {"--optim", "adamw_torch"});
   check_refused({"--warmup_ratio", "1.5"}, {"--warmup_ratio '1.5'", "below 1", "schedule.num_warmup_steps=N"});

@@ -42,6 +42,7 @@ void ForeignFlags::turn_on(const std::string& word, const Json& entry, std::vect
 void ForeignFlags::give(const std::string& word, const Json& entry, const std::string& value,
                         std::vector<std::string>& ours) {
   if (is_one_of(entry.value("drops", Json()), value)) return;  // it says nothing
+  if (entry.contains("by_word")) return give_words(word, entry, value, ours);
   const Json by_value = entry.value("by_value", Json::object());
   const char* const key = has_file_ && entry.contains("sets_beside_file") ? "sets_beside_file" : "sets";
   if (const auto at = by_value.find(value); at != by_value.end()) return add_words(*at, ours);
@@ -54,12 +55,7 @@ void ForeignFlags::give(const std::string& word, const Json& entry, const std::s
   } else if (entry.contains("collects")) {
     collect(word, entry["collects"], value);
   } else if (entry.contains("share_of")) {
-    const double share = number_of(word, value);
-    if (share < 0 || share >= 1)
-      ddh::fail(DDH_INVALID_ARGUMENT, word, " '", plain_text(value, kShownValue), "' is no part of ",
-                entry["share_of"].get<std::string>(), "; give a number from 0 to below 1, or ",
-                entry[key].get<std::string>(), "=N");
-    shares_.push_back({word, entry["share_of"].get<std::string>(), entry[key].get<std::string>(), share});
+    take_share(word, entry, entry[key].get<std::string>(), value, ours);
   } else if (entry.contains("sets")) {
     ours.push_back(entry[key].get<std::string>() + "=" + entry.value("values", Json::object()).value(value, value));
   } else if (entry.contains("refuse")) {
@@ -73,6 +69,52 @@ void ForeignFlags::give(const std::string& word, const Json& entry, const std::s
     ddh::fail(DDH_INVALID_ARGUMENT, word, " '", plain_text(value, kShownValue),
               "' has no counterpart here; give one of ", list);
   }
+}
+
+// Several words in one value, in any order.
+void ForeignFlags::give_words(const std::string& word, const Json& entry, const std::string& value,
+                              std::vector<std::string>& ours) {
+  const Json& by_word = entry["by_word"];
+  std::string blanks = value;
+  std::replace(blanks.begin(), blanks.end(), ',', ' ');
+  std::istringstream items(blanks);
+  bool has_needed = !entry.contains("needs");
+  std::vector<std::string> present;
+  for (std::string item; items >> item; present.push_back(item)) {
+    const auto at = by_word.find(item);
+    if (at == by_word.end() && entry.contains("no_effect")) {
+      note(word + " " + plain_text(item, kShownValue), entry);
+    } else if (at == by_word.end()) {
+      std::string list;
+      for (const auto& [text, unused] : by_word.items()) list += (list.empty() ? "" : ", ") + text;
+      ddh::fail(DDH_INVALID_ARGUMENT, word, " '", plain_text(item, kShownValue),
+                "' has no counterpart here; give some of ", list);
+    } else if (at->is_array()) {
+      add_words(*at, ours);
+    } else {
+      for (const auto& [key, more] : at->items())
+        for (const Json& one : more)
+          if (Json& list = lists_[key]; std::find(list.begin(), list.end(), one) == list.end()) list.push_back(one);
+    }
+    has_needed = has_needed || is_one_of(entry["needs"], item);
+  }
+  if (!has_needed)
+    ddh::fail(DDH_INVALID_ARGUMENT, word, " '", plain_text(value, kShownValue), "' is not enough; add ",
+              entry["needs"].front().get<std::string>());
+  const Json without = entry.value("without", Json::object());
+  for (const auto& [item, words] : without.items())
+    if (std::find(present.begin(), present.end(), item) == present.end()) add_words(words, ours);
+}
+
+void ForeignFlags::take_share(const std::string& word, const Json& entry, const std::string& to,
+                              const std::string& value, std::vector<std::string>& ours) {
+  const double share = number_of(word, value);
+  const bool takes_number = entry.value("or_number", false);
+  if (takes_number && (share == 0 || share >= 1)) return ours.push_back(to + "=" + value);
+  if (share < 0 || share >= 1)
+    ddh::fail(DDH_INVALID_ARGUMENT, word, " '", plain_text(value, kShownValue), "' is no part of ",
+              entry["share_of"].get<std::string>(), "; give a number from 0 to below 1, or ", to, "=N");
+  shares_.push_back({word, entry["share_of"].get<std::string>(), to, share, takes_number});
 }
 
 std::vector<std::string> ForeignFlags::each(const Json& entry, const std::vector<std::string>& values) {
@@ -112,22 +154,29 @@ void ForeignFlags::finish(std::vector<std::string>& ours) {
     }
     ours.push_back(key + "=" + list.dump());
   }
-  for (const Share& share : shares_) {
-    if (share.share == 0) continue;
-    const auto given = [&](const std::string& key) -> std::optional<std::string> {
-      const auto says = [&](const std::string& one) { return one.starts_with(key + "="); };
-      const auto at = std::find_if(ours.rbegin(), ours.rend(), says);
-      return at == ours.rend() ? std::nullopt : std::optional(at->substr(key.size() + 1));
-    };
-    const auto number = given(share.to), whole = given(share.of);
-    if (number && number_of(share.to, *number) > 0) {  // as in the other program
-      unused_.push_back(share.word + " has no effect here: " + share.to + "=" + *number + " says it");
-    } else if (whole) {
-      const double steps = std::ceil(number_of(share.of, *whole) * share.share);
-      ours.push_back(share.to + "=" + std::to_string(static_cast<int64_t>(std::clamp(steps, 0.0, 1e15))));
-    } else {  // the option itself takes a part
-      ours.push_back(share.to + "=" + Json(share.share).dump());
-    }
+  for (const auto& [key, list] : lists_) ours.push_back(key + "=" + list.dump());
+  for (const Share& share : shares_) finish(share, ours);
+}
+
+void ForeignFlags::finish(const Share& share, std::vector<std::string>& ours) {
+  const auto given = [&](const std::string& key) -> std::optional<std::string> {
+    const auto says = [&](const std::string& one) { return one.starts_with(key + "="); };
+    const auto at = std::find_if(ours.rbegin(), ours.rend(), says);
+    return at == ours.rend() ? std::nullopt : std::optional(at->substr(key.size() + 1));
+  };
+  const auto number = given(share.to), whole = given(share.of);
+  if (number && number_of(share.to, *number) > 0) {  // as in the other program
+    unused_.push_back(share.word + " has no effect here: " + share.to + "=" + *number + " says it");
+  } else if (share.share == 0) {
+    if (!number) ours.push_back(share.to + "=0");
+  } else if (whole) {
+    const double steps = std::ceil(number_of(share.of, *whole) * share.share);
+    ours.push_back(share.to + "=" + std::to_string(static_cast<int64_t>(std::clamp(steps, 0.0, 1e15))));
+  } else if (share.is_number_needed) {
+    ddh::fail(DDH_INVALID_ARGUMENT, share.word, " '", Json(share.share).dump(), "' is a part of ", share.of,
+              ", which the line does not give; give ", share.of, "=N too, or ", share.word, " N");
+  } else {  // the option itself takes a part
+    ours.push_back(share.to + "=" + Json(share.share).dump());
   }
 }
 

@@ -33,12 +33,18 @@ class ForeignFlags {
   struct Share {  // of a value of ours that another one multiplies
     std::string word, of, to;
     double share;
+    bool is_number_needed;  // the option of ours takes no part itself
   };
+  void give_words(const std::string& word, const Json& entry, const std::string& value, std::vector<std::string>& ours);
+  void take_share(const std::string& word, const Json& entry, const std::string& to, const std::string& value,
+                  std::vector<std::string>& ours);
+  void finish(const Share& share, std::vector<std::string>& ours);
   void note(const std::string& word, const Json& entry);
   void collect(const std::string& word, const Json& entry, const std::string& value);
 
   bool has_file_;
   std::map<std::string, std::map<size_t, Json>> collected_;  // by our key and place
+  std::map<std::string, Json> lists_;                        // of ours, by key
   std::map<std::string, Json> otherwise_;                    // what a list of ours has without a word for it
   std::vector<Share> shares_;
   std::vector<std::string> unused_;

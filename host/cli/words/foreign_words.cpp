@@ -122,11 +122,14 @@ class ForeignWords {
 
   // The tables' entry for the word: with one dash or two, "-" or "_" within, "=" or a blank before its value.
   [[nodiscard]] static std::pair<const ForeignTable*, const Json*> entry_of(const std::string& name) {
-    if (name.size() < 3 || name[0] != '-') return {nullptr, nullptr};
-    std::string known = "--" + name.substr(name[1] == '-' ? 2 : 1);
-    std::replace(known.begin() + 2, known.end(), '-', '_');
+    if (name.size() < 2 || name[0] != '-') return {nullptr, nullptr};
+    std::string known = name.size() == 2 ? name : "--" + name.substr(name[1] == '-' ? 2 : 1);
+    if (name.size() > 2) std::replace(known.begin() + 2, known.end(), '-', '_');
     for (const ForeignTable& table : foreign_tables())
       if (const auto at = table.flags.find(known); at != table.flags.end()) return {&table, &*at};
+    for (const ForeignTable& table : foreign_tables())  // "--name_*": all that begin so
+      for (const auto& [flag, entry] : table.flags.items())
+        if (flag.ends_with('*') && known.starts_with(flag.substr(0, flag.size() - 1))) return {&table, &entry};
     return {nullptr, nullptr};
   }
 
@@ -150,12 +153,27 @@ class ForeignWords {
     const std::string word = name();
     if (flag->contains("each")) {
       take_each(*flag, ours);
-    } else if (!flag->value("switch", false)) {
-      flags_.give(word, *flag, value(), ours);
+    } else if (!flag->value("switch", false) && !is_without_effect(*flag)) {
+      flags_.give(word, *flag, value_of(*flag), ours);
     } else if (is_on()) {
       flags_.turn_on(word, *flag, ours);
     }
     return true;
+  }
+
+  // Whether the word has no effect, and no value follows: it may be a switch in another version.
+  [[nodiscard]] bool is_without_effect(const Json& flag) const {
+    return flag.contains("no_effect") && words_[at_].find('=') == std::string::npos &&
+           (at_ + 1 >= words_.size() || words_[at_ + 1].starts_with("--"));
+  }
+  // Further words that the flag knows belong to its value.
+  std::string value_of(const Json& flag) {
+    const bool has_equals = words_[at_].find('=') != std::string::npos;
+    std::string text = value();
+    while (!has_equals && flag.contains("by_word") && at_ + 1 < words_.size() &&
+           flag["by_word"].contains(words_[at_ + 1]))
+      text += " " + words_[++at_];
+    return text;
   }
 
   // A list goes on up to the next flag or key=value.

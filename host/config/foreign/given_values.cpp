@@ -51,6 +51,7 @@ class Gatherer {
       if (value.is_object() && has_below && !(key != nullptr && is_open(*key))) {
         walk(value, here, meant);
       } else if (key != nullptr) {
+        check_fields(*key, here, value);
         take(*key, here, value);
       } else if (has_below && value.is_null()) {
         continue;
@@ -60,6 +61,15 @@ class Gatherer {
       } else {
         refuse(origin(here, value), unknown(name, part));
       }
+    }
+  }
+
+  // An object whose values are not looked at may have certain keys alone.
+  void check_fields(const ForeignKey& key, const std::string& path, const Json& value) {
+    if (!value.is_object() || key.fields.empty()) return;
+    for (const auto& [part, inner] : value.items()) {
+      if (std::find(key.fields.begin(), key.fields.end(), part) != key.fields.end()) continue;
+      refuse(origin(path + "." + part, inner), unknown_of(part, key.fields));
     }
   }
 
@@ -93,13 +103,19 @@ class Gatherer {
       const auto add = [&](const std::string& name) {
         if (name.starts_with(prefix))
           here.push_back(name.substr(prefix.size(), name.find('.', prefix.size()) - prefix.size()));
-        if (last_part(name) == part && elsewhere.empty() && key.removed.empty()) elsewhere = name;
+        if (!elsewhere.empty() || !key.removed.empty()) return;
+        if (last_part(name) == part) elsewhere = name;
+        if (name.starts_with(part + ".")) elsewhere = part;
       };
       add(key.name);
       for (const std::string& name : key.also) add(name);
     }
-    const std::string near = nearest(part, here);
     if (!elsewhere.empty()) return "is no key of " + table_.program + " there; it belongs at " + elsewhere;
+    return unknown_of(part, here);
+  }
+
+  [[nodiscard]] std::string unknown_of(const std::string& part, const std::vector<std::string>& known) const {
+    const std::string near = nearest(part, known);
     if (!near.empty()) return "is no key of " + table_.program + "; did you mean '" + near + "'?";
     return "is no key of " + table_.program + "; remove it, or correct its name";
   }

@@ -146,7 +146,7 @@ class RelaxedReader {
         fail(at_end() ? "a value is missing at the end"
                       : std::string("there is '") + peek() + "' where a value should be");
       default:
-        return bare();
+        return bare(path);
     }
   }
 
@@ -185,14 +185,14 @@ class RelaxedReader {
   // A text without quotes takes the rest of its line, with brackets that were meant to end something.
   [[nodiscard]] ForeignTextError no_end(const std::string& what, const std::string& mark, size_t from) const {
     if (greedy_.empty()) return {"the " + what + " that begins here has no " + mark, from};
-    return {"the value " + plain_text(greedy_, 40) +
-                " has no quotes, so that it takes the rest of its line; correct the value" +
+    return {"the value " + plain_text(greedy_, 40) + " of " + plain_text(greedy_key_, kShownValue) +
+                " has no quotes, so that it takes the rest of its line" +
                 (greedy_.find("${") == std::string::npos ? "" : " (a placeholder of a template must be filled in)"),
             greedy_line_};
   }
 
   // A number or a word of JSON if it is one up to the next mark, else the text up to the end of the line.
-  Json bare() {
+  Json bare(const std::string& path) {
     std::string word;
     for (;;) {
       const char c = peek();
@@ -207,6 +207,7 @@ class RelaxedReader {
     while (!word.empty() && is_blank_of_json(word.back())) word.pop_back();
     if (greedy_.empty() && word.find_first_of(",}]") != std::string::npos) {
       greedy_ = word;
+      greedy_key_ = path;
       greedy_line_ = line_;
     }
     return word;
@@ -214,7 +215,7 @@ class RelaxedReader {
 
   const std::string& text_;
   size_t at_ = 0, line_ = 1;
-  std::string greedy_;
+  std::string greedy_, greedy_key_;  // the first text without quotes that holds a bracket or a comma
   size_t greedy_line_ = 0;
   std::map<std::string, size_t> lines_;
 };

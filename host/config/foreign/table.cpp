@@ -57,6 +57,7 @@ ForeignKey key_of(const std::string& file, const std::string& name, const Json& 
   ForeignKey key;
   key.name = name;
   key.types = texts_of(from.value("type", Json("string")));
+  key.fields = texts_of(from.value("fields", Json()));
   key.also = texts_of(from.value("also", Json()));
   key.stands_for = from.value("stands_for", "");
   key.stands_as = from.value("stands_as", Json());
@@ -75,7 +76,7 @@ ForeignKey key_of(const std::string& file, const std::string& name, const Json& 
   if (std::any_of(std::begin(kActions), std::end(kActions),
                   [&](const char* action) { return from.contains(action); })) {
     Json only = from;
-    for (const char* field : {"type", "also", "default", "words", "folds", "min", "above", "max", "length",
+    for (const char* field : {"type", "fields", "also", "default", "words", "folds", "min", "above", "max", "length",
                               "takes_text", "auto", "only", "removed", "rules"})
       only.erase(field);
     key.rules.push_back(rule_of(file, name, only));

@@ -31,10 +31,11 @@ struct ForeignRule {
 };
 
 struct ForeignKey {
-  std::string name;                // "zero_optimization.stage"
-  std::vector<std::string> types;  // as in a JSON Schema; "open": an object whose keys are not looked at
-  std::vector<std::string> also;   // other names
-  std::string stands_for;          // another key, with `stands_as` by value
+  std::string name;                 // "zero_optimization.stage"
+  std::vector<std::string> types;   // as in a JSON Schema; "open": an object whose values are not looked at
+  std::vector<std::string> fields;  // the keys of such an object; empty: any
+  std::vector<std::string> also;    // other names
+  std::string stands_for;           // another key, with `stands_as` by value
   Json stands_as;
   Json preset;  // their default, or a list of {"before": version, "value"}
   Json words;   // legal texts, without regard to case if `folds`

@@ -192,8 +192,18 @@ TEST_CASE("cycle is DeepSpeed's OneCycle: up, down, then the slow decay", "[sche
       {.1, .2, .3, .2, .1}, 1e-15);
 }
 
+TEST_CASE("range_test is DeepSpeed's LRRangeTest: a rise without an end", "[schedule]") {
+  Words words = {"schedule.type=LRRangeTest", "schedule.lr_range_test_min_lr=0.1", "schedule.lr_range_test_step_size=4",
+                 "schedule.lr_range_test_step_rate=2"};
+  check_rates(rates_of(words, 7), {.1, .15, .2, .25, .3, .35, .4}, 1e-15);
+  words.emplace_back("schedule.lr_range_test_staircase=true");
+  check_rates(rates_of(words, 9), {.1, .1, .1, .1, .3, .3, .3, .3, .5}, 1e-15);
+  check_rates(rates_of({"schedule.type=range_test"}, 2), {1e-3, 1e-3 * (1 + 1 / 2000.0)}, 1e-15);
+}
+
 TEST_CASE("every schedule is compared with stored numbers of torch or with DeepSpeed's published ones", "[schedule]") {
-  std::set<std::string> compared = {"warmup", "warmup_decay", "warmup_cosine", "cycle"};  // in the cases above
+  std::set<std::string> compared = {"warmup", "warmup_decay", "warmup_cosine", "cycle",
+                                    "range_test"};  // in the cases above
   for (const TorchCase& c : torch_cases()) compared.insert(plugin_for(user_config(c.words)).id());
   for (const std::string& type : kTypes) {
     INFO(type << " needs a case in tests/data/make_schedule_reference.py");
@@ -460,7 +470,8 @@ TEST_CASE("every schedule is linked into this test, and its class in DeepSpeed o
   CHECK(sources.contains("constant"));
   const std::map<std::string, std::string> classes = {
       {"OneCycleLR", "one_cycle"},       {"ReduceLROnPlateau", "plateau"},    {"WarmupLR", "warmup"},
-      {"WarmupDecayLR", "warmup_decay"}, {"WarmupCosineLR", "warmup_cosine"}, {"OneCycle", "cycle"}};
+      {"WarmupDecayLR", "warmup_decay"}, {"WarmupCosineLR", "warmup_cosine"}, {"OneCycle", "cycle"},
+      {"LRRangeTest", "range_test"}};
   for (const auto& [word, id] : classes) {
     CHECK(plugin_for(user_config({"schedule.type=" + word})).id() == id);
     CHECK(plugin_for(user_config({"schedule.plugin=" + word})).id() == id);

@@ -123,6 +123,21 @@ TEST_CASE("schedulers keep their shape and their defaults", "[foreign]") {
              Catch::Contains("cycle_momentum"));
   CHECK(ours(scheduler("{type: 'OneCycle', params: {cycle_min_lr: 0, cycle_max_lr: 1, cycle_momentum: false}}"),
              "schedule.type") == "cycle");
+  const std::string range = scheduler("{type: 'LRRangeTest', params: {lr_range_test_step_size: 200}}");
+  CHECK(ours(range, "schedule.type") == "range_test");
+  CHECK(ours(range, "schedule.rise_steps") == 200);
+  CHECK(ours(range, "schedule.min_lr") == 0.001);
+}
+
+TEST_CASE("profilers become a profile, and services a monitor", "[foreign]") {
+  CHECK(ours(with_batch("flops_profiler: {enabled: true, profile_step: 3}"), "profile.steps") == "auto");
+  CHECK(ours(with_batch("comms_logger: {enabled: true}"), "profile.steps") == "auto");
+  CHECK(ours(with_batch("comms_logger: {enabled: true}, flops_profiler: {enabled: true}"), "profile.steps") == "auto");
+  CHECK(ours(with_batch("flops_profiler: {enabled: false}"), "profile.steps").is_null());
+  CHECK(ours(with_batch("wandb: {enabled: true, project: 'p'}, tensorboard: {enabled: true}"), "monitor.plugins") ==
+        Json({"jsonl", "tensorboard", "sqlite"}));
+  CHECK(ours(with_batch("wandb: {enabled: false}, csv_monitor: {enabled: true}"), "monitor.plugins") ==
+        Json({"jsonl", "csv"}));
 }
 
 TEST_CASE("stages and devices choose the strategy", "[foreign]") {
@@ -214,13 +229,36 @@ TEST_CASE("a key that is misspelt, misplaced, removed or impossible here is refu
   check("optimizer: {type: 'OneBitAdam'}", "one bit");
   check("optimizer: {type: 'SGD', params: {betas: [0.9, 0.99]}}", "alone; leave it out");
   check("optimizer: {type: 'AdamW', params: {max_grad_norm: 1}}", "gradient_clipping");
-  check("compression_training: {a: {enabled: true}}", "DeepSpeed 0.19.7 has removed it");
+  check("compression_training: {weight_quantization: {a: {enabled: true}}}", "DeepSpeed 0.19.7 has removed it");
   check("zero_optimization: {stage: 2, cpu_offload: true, offload_optimizer: {device: 'none'}}",
         "two names of one setting");
+  check("wandb: {enabeld: true}", "did you mean 'enabled'?");
+  check("elasticity: {enabled: false, max_gpu: 4}",
+        "elasticity.max_gpu is no key of DeepSpeed; did you mean 'max_gpus'?");
+  check("zero_optimization: {leaf_module: {class: 'A'}}", "did you mean 'classes'?");
+  check("zero_optimization: {fp16: {enabled: true}}", "belongs at fp16");
+  check("data_types: {keep_in_fp32_modules: ['norm']}", "keep_in_fp32_modules");
   for (const char* section : {"elasticity", "autotuning", "curriculum_learning", "amp", "data_efficiency"})
     check(std::string(section) + ": {enabled: true}", section);
   check("tensor_parallel: {autotp_size: 4}", "AutoTP");
   check("zero_optimization: {stage: 1, zenflow: {topk_ratio: 0.1}}", "ZenFlow");
+  // Of an optimizer that is refused, its type alone is.
+  CHECK(
+      translated(optimizer("{type: 'OneBitLamb', params: {lr: 1e-3, coeff_beta: 0.9, factor_max: 4.0, factor_min: 0.5, "
+                           "factor_threshold: 0.1, freeze_step: 10}}"))
+          .refused.size() == 1);
+  CHECK(translated(optimizer("{type: 'ZeroOneAdam', params: {var_freeze_step: 9, var_update_scaler: 16, "
+                             "local_step_scaler: 32678, local_step_clipper: 16}}"))
+            .refused.size() == 1);
+}
+
+TEST_CASE("remarks of a file, and keys of the newest versions, change nothing", "[foreign]") {
+  const Translation plain = translated(with_batch("zero_optimization: {stage: 2}"));
+  const Translation more = translated(
+      with_batch("zero_optimization: {stage: 2, parameter_alignment: true, compute_grad_norm: true}, _comment: 'a b', "
+                 "disable_python_gc: true, data_types: {keep_in_fp32_modules: 'auto'}"));
+  CHECK(more.refused.empty());
+  CHECK(more.config() == plain.config());
 }
 
 TEST_CASE("every key of a table has a place in the result, and every value of the file its line", "[foreign]") {
@@ -257,11 +295,44 @@ TEST_CASE("Accelerate: kinds, ranks, precision, and DeepSpeed's section", "[fore
   const std::string machines = "distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 8";
   CHECK(ours(machines, "launch.num_nodes", yaml) == 2);
   CHECK(ours(machines, "run.nproc", yaml) == 8);
+  // One process, whatever the file says about their number.
+  CHECK(ours("distributed_type: 'NO'\nnum_processes: 8", "run.nproc", yaml) == 1);
+  CHECK(ours("distributed_type: NO", "run.nproc", yaml) == 1);
+  CHECK(ours("distributed_type: MULTI_GPU", "run.nproc", yaml).is_null());
   CHECK_THAT(refusal("distributed_type: MEGATRON_LM", yaml), Catch::Contains("MEGATRON_LM"));
   CHECK_THAT(refusal("distributed_type: MULTI_GPU\nnum_proceses: 2", yaml),
              Catch::Contains("did you mean 'num_processes'?"));
   CHECK_THAT(refusal("distributed_type: DEEPSPEED\ndeepspeed_config:\n  deepspeed_config_file: /none.json", yaml),
              Catch::Contains("/none.json"));
+}
+
+TEST_CASE("Accelerate: copies of sharded groups are hybrid sharding", "[foreign]") {
+  const Setting yaml{4, "", {}, "accelerate"};
+  const auto hybrid = [](const std::string& keys) {
+    return "distributed_type: FSDP\nfsdp_config:\n" + keys +
+           "parallelism_config:\n  parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 4\n";
+  };
+  const std::string second = hybrid("  fsdp_version: 2\n  fsdp_reshard_after_forward: true\n");
+  CHECK(ours(second, "strategy.sharding_strategy", yaml) == "hybrid_shard");
+  CHECK(ours(second, "strategy.shard_size", yaml) == 4);
+  CHECK(ours(hybrid("  fsdp_version: 2\n  fsdp_reshard_after_forward: false\n"), "strategy.sharding_strategy", yaml) ==
+        "hybrid_shard_zero2");
+  CHECK(ours(hybrid("  fsdp_sharding_strategy: FULL_SHARD\n"), "strategy.sharding_strategy", yaml) == "hybrid_shard");
+  const std::string all = "distributed_type: FSDP\nparallelism_config:\n  parallelism_config_dp_shard_size: 4\n";
+  CHECK(ours(all, "strategy.sharding_strategy", yaml) == "full_shard");
+  CHECK(ours(all, "strategy.shard_size", yaml).is_null());
+  CHECK_THAT(refusal("distributed_type: FSDP\nparallelism_config:\n  parallelism_config_cp_size: 2\n", yaml),
+             Catch::Contains("context parallelism"));
+}
+
+TEST_CASE("Accelerate: names of its oldest files", "[foreign]") {
+  const Setting yaml{2, "", {}, "accelerate"};
+  const std::string old =
+      "distributed_type: FSDP\nfsdp_config:\n  sharding_strategy: 1\n  offload_params: true\n"
+      "  auto_wrap_policy: SIZE_BASED_WRAP\n  min_num_params: 2000\n";
+  CHECK(ours(old, "strategy.sharding_strategy", yaml) == "full_shard");
+  CHECK(ours(old, "strategy.cpu_offload", yaml) == true);
+  CHECK(ours(old, "strategy.min_num_params", yaml) == 2000);
 }
 
 TEST_CASE("an ill-formed table of files is refused", "[foreign]") {
