@@ -14,7 +14,8 @@
 namespace ddhost {
 namespace {
 
-using Json = nlohmann::json;
+// Equal whatever the order of keys.
+using SortedJson = nlohmann::json;
 
 constexpr size_t kMostNamed = 6;  // options in the sentence
 constexpr const char* kSamples = "samples of a step";
@@ -36,7 +37,7 @@ bool decides(const std::string& key) {
   return false;
 }
 
-void flatten(const Json& object, const std::string& prefix, std::map<std::string, Json>& out) {
+void flatten(const SortedJson& object, const std::string& prefix, std::map<std::string, SortedJson>& out) {
   for (const auto& [name, value] : object.items()) {
     if (value.is_object())
       flatten(value, prefix + name + ".", out);
@@ -46,14 +47,14 @@ void flatten(const Json& object, const std::string& prefix, std::map<std::string
 }
 
 // A plugin's path has its name at the end.
-Json comparable(const Json& value) {
+SortedJson comparable(const SortedJson& value) {
   if (!value.is_string()) return value;
   const auto text = value.get<std::string>();
   return text.substr(text.find_last_of(":/") + 1);
 }
 
-double samples_of_step(const Json& config, int64_t world_size) {
-  const Json micro_batch = config.at("data").value("micro_batch", Json());
+double samples_of_step(const SortedJson& config, int64_t world_size) {
+  const SortedJson micro_batch = config.at("data").value("micro_batch", SortedJson());
   if (!micro_batch.is_number()) return 0;
   return micro_batch.get<double>() * config.at("train").value("grad_accum_steps", 1.0) *
          static_cast<double>(world_size);
@@ -64,19 +65,20 @@ std::string loss_text(double loss) { return number_as("%.5g", loss); }
 }  // namespace
 
 KnownCurve::KnownCurve(const std::string& text, const std::string& config_text, int64_t world_size) {
-  const Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
+  const SortedJson file = SortedJson::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
   const auto has = [&](const char* name, auto is) { return file.is_object() && file.contains(name) && is(file[name]); };
-  const auto is_list = [](const Json& value) { return value.is_array(); };
+  const auto is_list = [](const SortedJson& value) { return value.is_array(); };
   if (!has("losses", is_list) || !has("noise", is_list) || file["noise"].size() != file["losses"].size() ||
-      !has("options", [](const Json& value) { return value.is_object(); }))
+      !has("options", [](const SortedJson& value) { return value.is_object(); }))
     ddh::fail(DDH_DATA_LOSS, "it has no lists 'losses' and 'noise' of one length and no object 'options'");
   for (size_t i = 0; i < file["losses"].size(); ++i) {
     if (!file["losses"][i].is_number() || !file["noise"][i].is_number())
       ddh::fail(DDH_DATA_LOSS, "entry ", i, " of 'losses' or 'noise' is no number");
     points_[static_cast<int64_t>(i) + 1] = {file["losses"][i].get<double>(), file["noise"][i].get<double>()};
   }
-  const Json config = Json::parse(config_text, nullptr, /*allow_exceptions=*/true, /*ignore_comments=*/true);
-  std::map<std::string, Json> options;
+  const SortedJson config =
+      SortedJson::parse(config_text, nullptr, /*allow_exceptions=*/true, /*ignore_comments=*/true);
+  std::map<std::string, SortedJson> options;
   flatten(config, "", options);
   for (const auto& [key, value] : file["options"].items())
     if (decides(key) && (!options.contains(key) || comparable(options[key]) != comparable(value)))
