@@ -50,19 +50,19 @@ std::string with_value(std::string text, const std::string& value) {
   return text;
 }
 
-[[noreturn]] void ill_formed(const std::string& file, const std::string& name) {
+[[noreturn]] void ill_formed_table(const std::string& file, const std::string& name) {
   ddh::fail(DDH_INVALID_ARGUMENT, "the table of names ", file, " is ill-formed: '", name,
             "' does not hold objects of texts; fix the table");
 }
 
 void require_texts(const std::string& file, const std::string& name, const Json& words) {
-  if (!words.is_object()) ill_formed(file, name);
+  if (!words.is_object()) ill_formed_table(file, name);
   for (const auto& [word, ours] : words.items())
-    if (!ours.is_string()) ill_formed(file, name + "." + word);
+    if (!ours.is_string()) ill_formed_table(file, name + "." + word);
 }
 
 void require_objects_of_texts(const std::string& file, const std::string& name, const Json& all) {
-  if (!all.is_object()) ill_formed(file, name);
+  if (!all.is_object()) ill_formed_table(file, name);
   for (const auto& [key, words] : all.items()) require_texts(file, name + "." + key, words);
 }
 
@@ -123,13 +123,13 @@ Cost cost_of(const std::string& kind, const std::string& name) {
 
 void check_words(const std::string& file, const Json& table) {
   if (const auto words = table.find("words"); words != table.end()) {
-    if (!words->is_object()) ill_formed(file, "words");
+    if (!words->is_object()) ill_formed_table(file, "words");
     for (const auto& [part, content] : words->items())
       part == "values" ? require_objects_of_texts(file, "words.values", content)
                        : require_texts(file, "words." + part, content);
   }
   if (const auto costs = table.find("costs"); costs != table.end()) {
-    if (!costs->is_object()) ill_formed(file, "costs");
+    if (!costs->is_object()) ill_formed_table(file, "costs");
     for (const auto& [kind, content] : costs->items()) require_objects_of_texts(file, "costs." + kind, content);
   }
 }
