@@ -142,6 +142,9 @@ std::string entry_text(const Json& entry) {
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
   if (entry.contains("file")) add("the file");
   if (entry.contains("is")) add(marked(entry["is"].get<std::string>()));
+  const Json beside = entry.value("beside", Json::object());
+  for (const auto& [other, fields] : beside.items())
+    if (fields.contains("is")) add("beside " + marked(other) + " " + marked(fields["is"].get<std::string>()));
   if (entry.contains("share_of"))
     add(marked(entry["sets"].get<std::string>()) + (entry.contains("or_number") ? ", below 1" : ",") +
         " this part of " + marked(entry["share_of"].get<std::string>()));
@@ -162,7 +165,10 @@ std::string entry_text(const Json& entry) {
   for (const auto& [given, own] : by_word.items())
     add(marked(given) + " gives " + (own.is_array() ? words_text(own) : marked(key_and_list(own))));
   for (const auto& [missing, words] : without.items()) add("without " + marked(missing) + " " + words_text(words));
-  if (entry.contains("drops")) add("nothing if it is " + value_text(entry["drops"]));
+  const bool drops_alone = !beside.empty() && beside.begin()->contains("drops");
+  if (entry.contains("drops"))
+    add("nothing if it is " + value_text(entry["drops"]) +
+        (drops_alone ? " and there is no " + marked(beside.begin().key()) : ""));
   const char* const otherwise = text.empty() ? "" : "else ";
   if (entry.contains("keeps")) add("else as it is");
   if (entry.contains("no_effect")) add(otherwise + ("no effect: " + plain(entry["no_effect"].get<std::string>())));
@@ -176,6 +182,18 @@ void print_words(const std::string& title, const Json& entries, std::ostream& ou
   out << "\n## " << title << "\n";
   for (const auto& [word, entry] : entries.items())
     print_wrapped(out, "- ", "  ", marked(word) + ": " + entry_text(entry) + ".");
+}
+
+void print_lines(const ForeignTable& table, std::ostream& out) {
+  if (table.lines.empty()) return;
+  out << "\n## Lines\n";
+  print_wrapped(out, "", "",
+                "Lines that people type, and below each the line that does the same here. The test " +
+                    marked("cli_source_commands") + " runs them on tiny data.");
+  out << "```sh\n";
+  for (const Json& line : table.lines)
+    out << "# " << line.at(0).get<std::string>() << "\n" << line.at(1).get<std::string>() << "\n";
+  out << "```\n";
 }
 
 }  // namespace
@@ -197,7 +215,8 @@ int print_foreign_page(const std::string& format, std::ostream& out) {
                     marked("plugins/names/files/" + format + ".json") + ". Change the table, not this page; the test " +
                     marked("docs_foreign_keys") + " compares them. [foreign-files.md](foreign-files.md) says how " +
                     (has_keys ? "a file is given." + about_keys : std::string("words are taken.")));
-  if (has_keys) out << "\n";
+  print_lines(*table, out);
+  if (has_keys) out << (table->lines.empty() ? "\n" : "\n## Keys\n");
   for (const ForeignKey& key : table->keys) print_key(key, table->newest, out);
   print_words("Words of the command line", table->flags, out);
   print_words("Words with a value: key=value", table->words, out);

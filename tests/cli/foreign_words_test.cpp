@@ -186,6 +186,26 @@ TEST_CASE("steps of TrainingArguments below 1 are parts of the run", "[cli]") {
   CHECK(warmup({"--warmup_ratio", "0.0", "--warmup_steps", "4"}) == 4);
 }
 
+TEST_CASE("a schedule of transformers has no warm-up unless one is given", "[cli]") {
+  const auto schedule = [](const WordList& words) { return config_of(words)["schedule"]; };
+  for (const char* type : {"linear", "cosine"}) {
+    CHECK(schedule({"--lr_scheduler_type", type})["warmup_steps"] == 0);
+    CHECK(schedule({"--lr_scheduler_type", type})["min_lr_ratio"] == 0);
+    CHECK(schedule({"--lr_scheduler_type", type, "--warmup_steps", "5"})["warmup_steps"] == 5);
+    CHECK(schedule({"--lr_scheduler_type", type, "schedule.warmup_steps=5"})["warmup_steps"] == 5);
+  }
+  // Beside a file without a scheduler the warm-up begins at 0, too.
+  const TempFolder folder;
+  std::ofstream(folder.file("ds.json")) << R"({"train_micro_batch_size_per_gpu": 2})";
+  const Json constant = schedule({"--deepspeed", folder.file("ds.json"), "--warmup_steps", "5"});
+  CHECK(constant["type"] == "constant");
+  CHECK(constant["warmup_steps"] == 5);
+  CHECK(constant["warmup_from_zero"] == true);
+  const Json cosine = schedule({"--deepspeed", folder.file("ds.json"), "--lr_scheduler_type", "cosine"});
+  CHECK(cosine["type"] == "cosine");
+  CHECK(cosine["warmup_steps"] == 0);
+}
+
 TEST_CASE("families of words are taken by their beginning, and with a value or without", "[cli]") {
   const Json plain = config_of({});
   for (const WordList& words :
@@ -304,6 +324,15 @@ TEST_CASE("ports, addresses and numbers of hosts of launchers are ours", "[cli]"
   CHECK(config_of({"--master_port", "29500"})["launch"]["ports"] ==
         config_of({"launch.ports=29500"})["launch"]["ports"]);
   CHECK(config_of({"--master-port=29500"})["launch"] == config_of({"launch.ports=29500"})["launch"]);
+  // DeepSpeed's number of GPUs is that of each host.
+  const TempFolder folder;
+  std::ofstream(folder.file("hosts")) << "node1 slots=8\nnode2 slots=8\n";
+  CHECK(config_of({"--hostfile", folder.file("hosts"), "--num_gpus", "4"})["run"]["nproc"] == 8);
+  CHECK(config_of({"-hostfile=" + folder.file("hosts"), "--num_nodes=1", "--num_gpus=4"})["run"]["nproc"] == 4);
+  CHECK(config_of({"--hostfile", folder.file("hosts"), "--nnodes=1"})["run"]["nproc"] == 8);
+  CHECK(config_of({"--hostfile", folder.file("hosts"), "--num_machines=1"})["run"]["nproc"] == 8);
+  CHECK(config_of({"--num_gpus=4"})["run"]["nproc"] == 4);
+  CHECK(config_of({"--num_machines", "1", "--num_processes", "4"})["run"]["nproc"] == 4);
   CHECK(config_of({"--nnodes=1", "--nproc-per-node=auto", "--node-rank=0"})["launch"] == config_of({})["launch"]);
 }
 

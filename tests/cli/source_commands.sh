@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# source_commands.sh <source> <build>   Runs each line of tests/data/source_commands.txt in a folder with tiny data.
+# source_commands.sh <source> <build>   Runs each line of tests/data/source_commands.txt in a folder with tiny data. Each line
+# that docs/from-*.md shows must be among them.
 set -euo pipefail
 source=$1 build=$2
 folder=$(mktemp -d)
@@ -25,6 +26,7 @@ cat >training.json <<'END'
 END
 cp "$source/configs/gpt_tiny.json" gpt.json
 printf 'node1 slots=8\n' >hostfile
+printf 'node1 slots=8\nnode2 slots=8\n' >hostfile2
 cat >config_fsdp.yaml <<'END'
 compute_environment: LOCAL_MACHINE
 distributed_type: FSDP
@@ -45,9 +47,11 @@ cat >ds_zero3_config.json <<'END'
 END
 
 failed=0 n=0
+: >ran
 run() { # the line, further words, how it ends, what it shows
   local here=$1 tiny=$2 end=$3 shows=$4 code=0 out
   n=$((n + 1))
+  echo "$here" >>ran
   local -a words more=()
   read -ra words <<<"$here"
   local -a variables=()
@@ -90,5 +94,11 @@ while IFS= read -r line || [[ -n $line ]]; do
   esac
 done < <(cat "$source/tests/data/source_commands.txt"; echo)
 ((n >= 25)) || { echo "FAILED: $n lines were found; at least 25 were expected"; exit 1; }
-echo "$n lines ran"
+shown=0
+while IFS= read -r line; do
+  shown=$((shown + 1))
+  grep -qxF -- "$line" ran || { failed=1; echo "FAILED: docs/from-*.md shows a line that no test runs: $line"; }
+done < <(sed -n '/^```sh$/,/^```$/p' "$source"/docs/from-*.md | grep -v '^```\|^#')
+((shown >= 20)) || { echo "FAILED: docs/from-*.md show $shown lines; at least 20 were expected"; exit 1; }
+echo "$n lines ran, among them the $shown of docs/from-*.md"
 exit "$failed"

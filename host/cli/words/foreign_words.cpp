@@ -154,11 +154,24 @@ class ForeignWords {
     if (flag->contains("each")) {
       take_each(*flag, ours);
     } else if (!flag->value("switch", false) && !is_without_effect(*flag)) {
-      flags_.give(word, *flag, value_of(*flag), ours);
+      flags_.give(word, meant(*flag), value_of(*flag), ours);
     } else if (is_on()) {
       flags_.turn_on(word, *flag, ours);
     }
     return true;
+  }
+
+  // The entry, with other fields where the line has the flag of ours that they depend on.
+  [[nodiscard]] Json meant(const Json& flag) const {
+    Json entry = flag;
+    const Json beside = entry.value("beside", Json::object());
+    for (const auto& [other, fields] : beside.items()) {
+      const auto is_other = [&, own = other](const std::string& word) {
+        return with_two_dashes(word.substr(0, word.find('='))) == own;
+      };
+      if (std::any_of(words_.begin(), words_.end(), is_other)) entry.update(fields);
+    }
+    return entry;
   }
 
   // Whether the word has no effect, and no value follows: it may be a switch in another version.

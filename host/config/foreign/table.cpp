@@ -135,6 +135,7 @@ ForeignTable read_foreign_table(const std::string& file, const std::string& text
     table.flags = root.value("flags", Json::object());
     table.words = root.value("words", Json::object());
     table.variables = root.value("variables", Json::object());
+    table.lines = root.value("lines", Json::array());
     table.command = root.value("command", "");
     return table;
   } catch (const Json::exception& error) {

@@ -73,6 +73,7 @@ struct ForeignTable {
   Json flags;                // of the command line
   Json words;                // key=value of the command line
   Json variables;            // of the environment
+  Json lines;                // [what people type, our line] for the page of the table
   std::string command;       // of the command line; empty: none
   std::string default_file;  // of the command; empty: none
 
