@@ -13,6 +13,7 @@ source=$(cd "$here/../.." && pwd)
 build=$(cd "$1" && pwd)
 shift
 export STEPS=${STEPS:-2000}
+all_steps=$STEPS # a row may have shorter runs
 export DDHOST_LIBTORCH=${DDHOST_LIBTORCH:-$source/.deps/libtorch-wheel/torch}
 seeds=${SEEDS:-1 2 3}
 data=${DDHOST_DATA:-$source/../shared/data}
