@@ -24,6 +24,9 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
+// A monitor that writes a folder puts a file of this name into it (docs/writing-a-monitor.md).
+constexpr const char* kFolderMark = ".ddhost";
+
 // Files of the host and of monitors.
 bool is_of_run(const fs::path& file) {
   constexpr std::array<const char*, 6> kNames = {kRunLock,      kRunHistory, kReportFile,
@@ -31,7 +34,8 @@ bool is_of_run(const fs::path& file) {
   const std::string name = file.filename().string();
   std::error_code ec;
   if (fs::is_symlink(file, ec)) return false;
-  if (fs::is_directory(file, ec)) return name == "checkpoints" || name == "events";
+  if (fs::is_directory(file, ec))
+    return name == "checkpoints" || name == "events" || fs::is_regular_file(file / kFolderMark, ec);
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("metrics.") ||
          name.starts_with("metrics_eval.") || name.starts_with("events.") || name.starts_with("trace-steps-") ||
          name.ends_with(".safetensors");

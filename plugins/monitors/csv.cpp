@@ -76,7 +76,7 @@ class Csv final : public ddh::Monitor {
   void begin(const ddh_monitor_args& args) override {
     folder_ = args.run_dir;
     resumed_after_ = args.resumed_after;
-    // All tables at once, because one that gets no row, or a late one, must not keep rows that this run does not have.
+    // All tables, because one that gets no row, or a late one, must not keep rows that this run does not have.
     for (const std::filesystem::path& table : tables_in(folder_)) {
       if (resumed_after_ > 0)
         continue_table(table.string());
@@ -86,6 +86,7 @@ class Csv final : public ddh::Monitor {
   }
 
   void row(const ddh_row& row) override {
+    for (auto& [path, table] : tables_) table.file.cut();
     std::string columns = "step", line = std::to_string(row.step);
     for (const ddh_row_value& value : values(row)) {
       columns += ddh::str(',', cell(value.name));

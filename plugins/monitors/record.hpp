@@ -7,29 +7,15 @@
 // Numbers are little-endian. The crc is CRC-32C (Castagnoli, RFC 3720), masked because data may hold crcs itself.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "crc32.hpp"
+
 namespace record {
 
-constexpr std::array<uint32_t, 256> kCrcTable = [] {
-  constexpr uint32_t kPolynomial = 0x82f63b78;  // of CRC-32C, bits reversed
-  std::array<uint32_t, 256> table{};
-  for (uint32_t byte = 0; byte < table.size(); ++byte) {
-    uint32_t crc = byte;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc & 1) != 0 ? crc >> 1 ^ kPolynomial : crc >> 1;
-    table[byte] = crc;
-  }
-  return table;
-}();
-
-constexpr uint32_t crc32c(std::string_view bytes) {
-  uint32_t crc = 0xffffffff;
-  for (const char c : bytes) crc = crc >> 8 ^ kCrcTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
-  return ~crc;
-}
+constexpr uint32_t crc32c(std::string_view bytes) { return crc_of<kCrc32c>(bytes); }
 
 constexpr uint32_t masked(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xa282ead8; }
 

@@ -174,8 +174,12 @@ class Sqlite final : public ddh::Monitor {
                 "monitor.sqlite.path");
     open_ = [this, path, run_dir, is_own = given.empty(), config = std::string(args.config),
              after = args.resumed_after] { open(path, run_dir, is_own, config, after); };
-    // A run that fails before its first step is done leaves no file.
-    if (!given.empty() || std::filesystem::exists(status)) opened();
+    // A run that fails before its first step is done leaves no file, and no change in one.
+    if (given.empty() && !std::filesystem::exists(status)) return;
+    database_.emplace(path);
+    database_->script("BEGIN IMMEDIATE");
+    static_cast<void>(is_new(path));
+    database_->script("ROLLBACK");
   }
 
   void row(const ddh_row& row) override {
@@ -227,7 +231,7 @@ class Sqlite final : public ddh::Monitor {
 
   void open(const std::string& path, const std::string& run_dir, bool is_own, const std::string& config,
             int64_t resumed_after) {
-    database_.emplace(path);
+    if (!database_) database_.emplace(path);
     database_->script("BEGIN IMMEDIATE");
     make_tables(path);
     id_ = resumed_after == 0 ? "" : id_of_run(run_dir, is_own);
@@ -242,20 +246,25 @@ class Sqlite final : public ddh::Monitor {
     queue_.emplace();
   }
 
-  // Of a database that another program has made, which may be of a version that is not known.
-  void make_tables(const std::string& path) {
+  // Whether the database has nothing. Error: another program has made it, or it is of a version that is not known.
+  bool is_new(const std::string& path) {
     const std::string version = database_->run("PRAGMA user_version").at(0).at(0);
-    const bool is_new = version == "0" && database_->run("SELECT name FROM sqlite_master").empty();
+    const bool is_empty = version == "0" && database_->run("SELECT name FROM sqlite_master").empty();
     const bool has_metrics =
         !database_->run("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'metrics'").empty();
-    if (!is_new && !has_metrics)
+    if (!is_empty && !has_metrics)
       ddh::fail(DDH_FAILED_PRECONDITION, "the database '", path, "' is another program's: it has no table 'metrics'; ",
                 "give another monitor.sqlite.path");
-    if (!is_new && version != std::to_string(kSchemaVersion))
+    if (!is_empty && version != std::to_string(kSchemaVersion))
       ddh::fail(DDH_FAILED_PRECONDITION, "the database '", path, "' has the schema version ", version, ", and this ",
                 "monitor writes version ", kSchemaVersion, "; give another monitor.sqlite.path");
+    return is_empty;
+  }
+
+  void make_tables(const std::string& path) {
+    const bool was_new = is_new(path);
     database_->script(kSchema);
-    if (is_new) database_->script("PRAGMA user_version = " + std::to_string(kSchemaVersion));
+    if (was_new) database_->script("PRAGMA user_version = " + std::to_string(kSchemaVersion));
   }
 
   // The run that was recorded from this folder; "": none.
@@ -294,7 +303,7 @@ class Sqlite final : public ddh::Monitor {
   }
 
   std::string id_, name_;
-  std::function<void()> open_;  // the database is not open yet
+  std::function<void()> open_;  // nothing is written yet
   std::optional<Database> database_;
   std::optional<ddh::WriteQueue> queue_;  // after the database: its thread ends first
 };

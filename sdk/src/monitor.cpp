@@ -77,13 +77,20 @@ OutputFile OutputFile::continued(std::string path, const std::function<bool(std:
   long kept = 0;
   for (std::string line; std::getline(old, line) && !old.eof() && is_kept(std::string_view(line));)
     kept += static_cast<long>(line.size()) + 1;
-  if (out.file_ == nullptr || ::ftruncate(fileno(out.file_.get()), kept) != 0 ||
-      std::fseek(out.file_.get(), kept, SEEK_SET) != 0)
+  if (out.file_ == nullptr || std::fseek(out.file_.get(), kept, SEEK_SET) != 0)
     fail(DDH_PERMISSION_DENIED, "cannot continue '", out.path_, "': ", std::strerror(errno), "; give another run.dir");
+  out.has_more_ = true;
   return out;
 }
 
+void OutputFile::cut() {
+  if (has_more_ && ::ftruncate(fileno(file_.get()), std::ftell(file_.get())) != 0)
+    fail(DDH_PERMISSION_DENIED, "cannot continue '", path_, "': ", std::strerror(errno), "; give another run.dir");
+  has_more_ = false;
+}
+
 void OutputFile::write(std::string_view bytes) {
+  cut();
   const long whole = std::ftell(file_.get());
   if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size() && std::fflush(file_.get()) == 0) return;
   const int error = errno;

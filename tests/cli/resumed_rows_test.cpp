@@ -106,6 +106,46 @@ TEST_CASE("a resumed run has the rows of an unbroken one, with every monitor", "
   CHECK(steps_of(broken, monitor) == steps_of(whole, monitor));
 }
 
+TEST_CASE("a monitor that fails leaves no gap in the rows of the others", "[cli]") {
+  const std::string monitor = GENERATE(as<std::string>(), "jsonl", "csv");
+  const TempFolder whole, broken;
+  INFO(monitor);
+  REQUIRE(train(whole, monitor, {"checkpoint.every=1"}).code == 0);
+  const Said failed = train(broken, test_plugin("bad_monitor") + "," + monitor,
+                            {"checkpoint.every=1", "monitor.bad_monitor.at=row", "monitor.bad_monitor.step=3",
+                             "monitor.bad_monitor.fault=throw"});
+  REQUIRE(failed.code > 0);
+  REQUIRE(fs::exists(broken.path() / "run" / "checkpoints" / "step-4"));  // the run goes on behind the failure
+  const Said again = train(broken, monitor, {"checkpoint.every=1", "--resume", "auto"});
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  CHECK(steps_of(broken, monitor) == steps_of(whole, monitor));
+}
+
+TEST_CASE("a resume that a monitor stops before its first step takes no row from another one", "[cli]") {
+  const std::string monitor =
+      GENERATE(as<std::string>(), "jsonl", "csv", "sqlite", "wandb", "tensorboard", test_plugin("best_loss"));
+  const TempFolder folder;
+  INFO(monitor);
+  REQUIRE(train(folder, monitor, {"checkpoint.every=2"}).code == 0);
+  fs::remove_all(folder.path() / "run" / "checkpoints" / "step-6");
+  std::map<std::string, std::string> before = contents_of(folder.path() / "run");
+  const Said failed = train(
+      folder, monitor + "," + test_plugin("bad_monitor"),
+      {"checkpoint.every=2", "--resume", "auto", "monitor.bad_monitor.at=begin", "monitor.bad_monitor.fault=throw"});
+  INFO(failed.err);
+  CHECK(failed.code > 0);
+  CHECK_THAT(failed.err, Catch::Contains("the tide is out"));
+  const std::map<std::string, std::string> after = contents_of(folder.path() / "run");
+  for (const auto& [path, text] : before)
+    if (path.find("/run/metrics") != std::string::npos || path.find("events.") != std::string::npos ||
+        path.find("/wandb/") != std::string::npos || path.find("best_loss") != std::string::npos) {
+      INFO(path);
+      CHECK(after.contains(path));
+      CHECK(after.at(path) == text);
+    }
+}
+
 TEST_CASE("rows of a monitor that a resumed run does not use any more are kept", "[cli]") {
   const TempFolder folder;
   REQUIRE(train(folder, "csv,tensorboard", {"checkpoint.every=4"}).code == 0);

@@ -29,6 +29,21 @@ void Monitors::call(One& one, PluginCall call, Function function, Argument argum
   one.is_open = call != PluginCall::kRunEnd;
 }
 
+// The others are told too: the run may go on from a checkpoint of this step, without the monitor that failed.
+template <class Tell>
+void Monitors::tell_all(Tell&& tell_one) {
+  std::exception_ptr first;
+  for (One& one : all_) {
+    if (!one.is_open) continue;
+    try {
+      tell_one(one);
+    } catch (const ddh::Error&) {
+      if (first == nullptr) first = std::current_exception();
+    }
+  }
+  if (first != nullptr) std::rethrow_exception(first);
+}
+
 void Monitors::row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values) {
   const std::string program_name(program);
   std::vector<ddh_row_value> given;
@@ -40,7 +55,7 @@ void Monitors::row(int32_t kind, int64_t step, std::string_view program, std::sp
                     given.data(),
                     static_cast<uint32_t>(given.size()),
                     0};
-  for (One& one : all_) call(one, PluginCall::kRow, one.table->row, &row);
+  tell_all([&](One& one) { call(one, PluginCall::kRow, one.table->row, &row); });
 }
 
 void Monitors::tell(One& one, const ddh_event& event) {
@@ -48,16 +63,8 @@ void Monitors::tell(One& one, const ddh_event& event) {
 }
 
 void Monitors::event(int32_t kind, int64_t step, const std::string& text) {
-  std::exception_ptr first;
-  for (One& one : all_) {
-    if (!one.is_open) continue;
-    try {
-      tell(one, {sizeof(ddh_event), kind, step, text.c_str()});
-    } catch (const ddh::Error&) {
-      if (first == nullptr) first = std::current_exception();
-    }
-  }
-  if (first != nullptr) std::rethrow_exception(first);
+  const ddh_event event{sizeof(ddh_event), kind, step, text.c_str()};
+  tell_all([&](One& one) { tell(one, event); });
 }
 
 void Monitors::end(const std::string& summary) {

@@ -32,10 +32,10 @@ class Monitors {
   Monitors(const Monitors&) = delete;
   Monitors& operator=(const Monitors&) = delete;
 
-  // `kind`: DDH_ROW_*. `program`: "" if there is only one.
+  // A row and an event go to every monitor that has not failed; then the error of the first that fails is thrown. `kind`:
+  // DDH_ROW_*. `program`: "" if there is only one.
   void row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values);
-  // Tells every monitor that has neither failed nor ended. `kind`: DDH_EVENT_RESUMED or DDH_EVENT_CHECKPOINT. `text`: as
-  // ddh_event has it.
+  // `kind`: DDH_EVENT_RESUMED or DDH_EVENT_CHECKPOINT. `text`: as ddh_event has it.
   void event(int32_t kind, int64_t step, const std::string& text);
   // `summary`: a JSON object. Called only if the run did not fail.
   void end(const std::string& summary);
@@ -52,6 +52,8 @@ class Monitors {
   template <class Function, class Argument>
   static void call(One& one, PluginCall call, Function function, Argument argument);
   static void tell(One& one, const ddh_event& event);
+  template <class Tell>
+  void tell_all(Tell&& tell_one);
 
   std::deque<PluginSeat> seats_;  // elements stay in place
   std::vector<One> all_;

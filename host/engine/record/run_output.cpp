@@ -184,7 +184,8 @@ void RunOutput::end(const std::string& summary) {
 }
 
 void RunOutput::write_row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values) {
-  if (failure_.empty()) try_to_record(step, [&] { monitors_->row(kind, step, program, values); });
+  // Also after a monitor has failed, as in `saved`.
+  try_to_record(step, [&] { monitors_->row(kind, step, program, values); });
 }
 
 template <class Record>

@@ -32,6 +32,7 @@ class BestLoss final : public ddh::Monitor {
     });
   }
   void row(const ddh_row& row) override {
+    file_.cut();  // the run has begun, so later lines of the part before go
     if (row.kind != DDH_ROW_STEP || !(row.values[0].value < best_)) return;  // the loss; NaN is not less
     best_ = row.values[0].value;
     file_.write(ddh::str("step ", row.step, " loss ", best_, '\n'));

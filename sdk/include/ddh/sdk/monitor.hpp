@@ -36,9 +36,12 @@ class OutputFile {
  public:
   OutputFile() = default;
   explicit OutputFile(std::string path);
-  // Keeps the lines of an older file up to the first that `is_kept` refuses; half a line at the end goes too.
+  // Keeps the lines of an older file up to the first that `is_kept` refuses; half a line at the end goes too. The others are
+  // there until the first write or `cut`, because a run may still fail to begin, and then no line is lost.
   static OutputFile continued(std::string path, const std::function<bool(std::string_view line)>& is_kept);
   void write(std::string_view bytes);
+  // Removes the lines that are not kept. For a monitor that does not write in each `row`.
+  void cut();
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
@@ -47,6 +50,7 @@ class OutputFile {
   };
   std::string path_;
   std::unique_ptr<std::FILE, Closer> file_;
+  bool has_more_ = false;  // behind the place where the next write begins
 };
 
 }  // namespace DDH_HIDDEN
