@@ -176,6 +176,10 @@ int print_samples(const PreparedRun& run, const PeekArgs& args, const RankSeat& 
   const Peeked seen = in_words_of_user(run.config, [&] { return peek(run, run.config.clone(), seat, wish); });
   Sheets sheets = sheets_of(seen);
   write_sheets(args.out, seen, wish.index, sheets);
+  if (!seen.is_read)
+    print_sentence(ddh::str("note: the run ends before epoch ", seen.epoch, " (counted from 0) of program '",
+                            one_line(seen.program), "', so it reads none of these samples; with more train.epochs or ",
+                            "train.steps it would"));
   write_stdout(args.json ? as_json(seen, sheets) : as_lines(seen, sheets));
   return 0;
 }

@@ -42,19 +42,42 @@ TEST_CASE("unknown flags, commands and values get the nearest one, or ours for a
   CHECK_THAT(mistake({"--dry-run", "--strategy", "zero_stage_2"}), Contains("strategy.plugin=zero2"));
   CHECK_THAT(mistake({"--dry-run", "--strategy", "zero2x"}), Contains("did you mean 'zero2'?"));
   CHECK_THAT(mistake({"--dry-run", "--optimizer", "FusedAdam"}), Contains("optimizer.plugin=adamw"));
+  CHECK_THAT(mistake({"--dry-run", "--monitor", "weights_and_biases"}), Contains("wandb"));
   CHECK_THAT(mistake({"list", "modells"}), Contains("did you mean 'models'?"));
   CHECK_THAT(mistake({"explain", "learning_rate"}), Contains("optimizer.lr"));
 }
 
+TEST_CASE("what the parser refuses has a cure, and of two equal flags the last counts", "[hints]") {
+  CHECK_THAT(mistake({"data", "peek", "--model", toy_model(), "--samples"}),
+             Contains("--samples has no value; give one"));
+  CHECK_THAT(mistake({"explain"}), Contains("key|plugin is required; give it"));
+  CHECK_THAT(mistake({"runs", "show", "a", "b"}),
+             Contains("run has 2 values, and takes at most 1; leave the others out"));
+  CHECK_THAT(mistake({"compare", "--strategies", "ddp,zero1", "--rounds", "0"}), Contains("; give another value"));
+  CHECK_THAT(mistake({"data", "peek", "--model", toy_model(), "--samples", "2", "--samples", "0"}),
+             Contains("--samples '0' is no integer from 1"));
+  CHECK_THAT(mistake({"data", "peek", "--model", toy_model(), "--samples", "0", "--samples", "2"}),
+             !Contains("no integer"));  // it shows no samples
+}
+
+TEST_CASE("help of a command with one action has the flags of that", "[hints]") {
+  const Said said = call_ddhost({"help", "data"});
+  CHECK(said.code == 0);
+  CHECK_THAT(said.out, Contains("--epoch") && Contains("--samples"));
+  CHECK(call_ddhost({"data", "--help"}).out == said.out);
+  CHECK(call_ddhost({"help", "data", "peek"}).out == said.out);
+}
+
 TEST_CASE("help fits into 80 columns, for each command", "[hints]") {
   for (const char* command :
-       {"", "train", "eval", "generate", "plan", "list", "inspect", "explain", "ckpt", "export"}) {
+       {"", "train", "eval", "generate", "plan", "list", "inspect", "explain", "ckpt", "export", "data"}) {
     const Words words = *command == '\0' ? Words{"help"} : Words{"help", command};
     const Said said = call_ddhost(words);
     CHECK(said.code == 0);
     CHECK(said.out.size() > 100);
     check_width(said.out, 80);
   }
+  CHECK_THAT(call_ddhost({"help", "train"}).out, Contains("--profile ") && !Contains("{"));
   CHECK(call_ddhost({"help", "plan"}).out == call_ddhost({"plan", "--help"}).out);
 }
 

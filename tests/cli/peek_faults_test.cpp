@@ -60,3 +60,17 @@ TEST_CASE("peek refuses numbers and folders that it can't use", "[cli]") {
   }
   CHECK_THAT(call_ddhost({"data"}).err, Contains("data needs an action: peek"));
 }
+
+TEST_CASE("peek says that the run does not come to an epoch, and shows it all the same", "[cli]") {
+  const Said within = peek(test_plugin("bad_model"), {"--epoch", "1", "train.epochs=2"});
+  INFO(within.err);
+  CHECK(within.code == 0);
+  CHECK_THAT(within.err, !Contains("the run ends before"));
+  for (const char* length : {"train.epochs=2", "train.steps=3"}) {
+    const Said beyond = peek(test_plugin("bad_model"), {"--epoch", "3", length});
+    INFO(beyond.err);
+    CHECK(beyond.code == 0);
+    CHECK_THAT(beyond.err, Contains("the run ends before epoch 3 (counted from 0) of program 'train'"));
+    CHECK_THAT(beyond.out, Contains("epoch 3"));
+  }
+}

@@ -213,6 +213,11 @@ TEST_CASE("--profile takes five steps behind the first two, and what a short run
   REQUIRE(profiled(one, {"--profile", "profile.steps=7"}).code == 0);
   CHECK(profile_of(one)["first_step"] == 7);
   CHECK(profile_of(one)["steps"] == 1);
+  const TempFolder given;
+  REQUIRE(profiled(given, {"--profile=5-6", "profile.steps=7"}).code == 0);  // the flag wins
+  CHECK(profile_of(given)["first_step"] == 5);
+  CHECK(profile_of(given)["steps"] == 2);
+  check_refused(toy_run({"--profile=x"}), {"profile.steps='x' (--profile) names no steps"});
 }
 
 TEST_CASE("profile.steps that are none, or outside of the run, are one sentence", "[profile]") {
@@ -231,4 +236,5 @@ TEST_CASE("a run that is resumed with its own configuration measures what is lef
                                  "train.steps", "train.steps=10"});
   INFO(more.err);
   CHECK(more.code == 0);
+  CHECK_THAT(more.err, Catch::Contains("profile.steps=2-3 is before step ") && Catch::Contains("no step is measured"));
 }

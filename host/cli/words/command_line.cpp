@@ -15,6 +15,7 @@
 #include "base/text.hpp"
 #include "cli/words/ckpt_words.hpp"
 #include "cli/words/foreign_words.hpp"
+#include "cli/words/parser_flags.hpp"
 #include "cli/words/usage.hpp"
 #include "config/host_schema.hpp"
 #include "config/launchers.hpp"
@@ -26,6 +27,8 @@ namespace {
 
 // Commands that a flag belongs to.
 constexpr unsigned kTrains = 1, kEvaluates = 2, kGenerates = 4, kPlans = 8, kCompares = 16, kSmokes = 32, kAll = 63;
+
+constexpr const char* kAutomaticSteps = "auto";  // of --profile without a value
 
 struct Flag {
   const char* name;
@@ -96,25 +99,6 @@ void check_flag_value(const std::string& flag, const std::string& value) {
     ddh::fail(DDH_INVALID_ARGUMENT, flag, " has no value", is_option ? " before '" + value + "'" : "", "; give one");
 }
 
-// Whether a command has the flag that `word` is, or with which it begins before '='.
-bool is_flag(const CLI::App& command, const std::string& word) {
-  const std::string name = word.substr(0, word.find('='));
-  const auto options = command.get_options();
-  return name.starts_with("--") && std::any_of(options.begin(), options.end(), [&](const CLI::Option* option) {
-           return option->check_lname(name.substr(2));
-         });
-}
-
-// The parser takes any word as the value of a flag, also the next flag. A file of such a name can be given as ./--name.
-void require_values(const CLI::App& app) {
-  for (const CLI::Option* option : app.get_options())
-    for (const std::string& value : option->results())
-      if (!option->get_lnames().empty() && option->get_expected_min() > 0 && is_flag(app, value))
-        ddh::fail(DDH_INVALID_ARGUMENT, "--", option->get_lnames().front(), " has no value before '", value,
-                  "'; give one");
-  for (const CLI::App* command : app.get_subcommands()) require_values(*command);
-}
-
 bool takes_list(const Flag& flag) {
   const std::string_view key = flag.key;
   return key == "monitor.plugins" || key == "run.resume_allow";
@@ -143,7 +127,7 @@ struct RunWords {
   std::array<std::string, kFlags.size()> values;
   std::vector<std::string> words;
   std::string config_file;
-  bool profile = false;
+  std::string profile;  // steps; "": the flag is not given
 };
 
 CLI::App* add_run_command(CLI::App& app, const char* name, const char* help, unsigned command, RunWords& to,
@@ -159,9 +143,8 @@ CLI::App* add_run_command(CLI::App& app, const char* name, const char* help, uns
   if (command != kPlans && command != kCompares && command != kSmokes)
     added->add_flag("--dry-run", line.dry_run, "print the effective configuration and stop");
   if (command == kTrains)
-    added->add_flag(
-        "--profile", to.profile,
-        "measure five steps by part, unit and collective, with a trace; profile.steps=20-25 measures those");
+    added->add_flag(ddh::str("--profile{", kAutomaticSteps, "}"), to.profile,
+                    "measure five steps by part, unit and collective, with a trace; --profile=20-25 measures those");
   if (command == kTrains)
     added->add_flag("--fit", line.fit,
                     "if the run does not fit into memory, take the nearest change with which it does");
@@ -176,8 +159,11 @@ std::vector<Override> collect(const RunWords& given, const CLI::App& command) {
     overrides.push_back(parse_override(word));
   }
   const auto names_steps = [](const Override& one) { return one.key == "profile.steps"; };
-  if (given.profile && std::none_of(overrides.begin(), overrides.end(), names_steps))
-    overrides.push_back({"profile.steps", "auto", "--profile"});
+  const bool are_named = std::any_of(overrides.begin(), overrides.end(), names_steps);
+  if (!given.profile.empty() && (given.profile != kAutomaticSteps || !are_named)) {
+    check_utf8("--profile", given.profile);
+    overrides.push_back({"profile.steps", given.profile, "--profile"});
+  }
   // Flags win over key=value arguments.
   for (size_t i = 0; i < kFlags.size(); ++i) {
     const CLI::Option* const option = command.get_option_no_throw(kFlags[i].name);
@@ -255,27 +241,6 @@ Lookups add_lookups(CLI::App& app, CommandLine& line) {
   return out;
 }
 
-// A command, and its actions where it has some: `ddhost runs ls`.
-std::vector<const CLI::App*> actions_of(const CLI::App& command) {
-  std::vector<const CLI::App*> out = {&command};
-  for (const CLI::App* action : command.get_subcommands([](const CLI::App*) { return true; })) out.push_back(action);
-  return out;
-}
-
-// All commands with their flags, and those of their actions.
-std::vector<CommandWords> words_of(const CLI::App& app) {
-  std::vector<CommandWords> out;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    CommandWords& words = out.emplace_back(CommandWords{command->get_name(), {}});
-    for (const CLI::App* action : actions_of(*command))
-      for (const CLI::Option* option : action->get_options())
-        for (const std::string& name : option->get_lnames())
-          if (std::find(words.flags.begin(), words.flags.end(), "--" + name) == words.flags.end())
-            words.flags.push_back("--" + name);
-  }
-  return out;
-}
-
 // `train` may be left out, and `help COMMAND` is `COMMAND --help`. Refuses a command that there is none of.
 std::vector<std::string> with_command(std::vector<std::string> words, const std::vector<CommandWords>& commands) {
   if (!words.empty() && words[0] == "help") {
@@ -283,6 +248,11 @@ std::vector<std::string> with_command(std::vector<std::string> words, const std:
     words.insert(words.begin() + (words.empty() ? 0 : 1), "--help");
     if (words.size() == 1) return words;
   }
+  // A command with one action has the flags of that.
+  const bool asks_of_command = words.size() == 2 && words[1] == "--help";
+  for (const CommandWords& one : commands)
+    if (asks_of_command && one.name == words[0] && one.actions.size() == 1)
+      words.insert(words.begin() + 1, one.actions.front());
   const bool is_word = !words.empty() && !words[0].starts_with('-') && words[0].find('=') == std::string::npos;
   std::vector<std::string> names;
   for (const CommandWords& command : commands) names.push_back(command.name);
@@ -429,6 +399,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     end_with_usage_error(error.what());
   }
   arguments = with_command(std::move(arguments), words_of(app));
+  let_last_flag_count(app);
   line.is_bare = argc <= 1;
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 reads them from the back
@@ -464,7 +435,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       end_with_usage_error("runs needs an action: ls, show, tail, plot, diff or rm");
     if (data->parsed() && data->get_subcommands().empty()) end_with_usage_error("data needs an action: peek");
     if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) end_with_unknown_flag(app, arguments, error.what());
-    end_with_usage_error(error.what());
+    end_with_usage_error(with_cure(error.get_name(), error.what()));
   } catch (const ddh::Error& error) {
     end_with_usage_error(error.what());
   }

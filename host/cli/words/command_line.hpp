@@ -60,7 +60,7 @@ struct ExportArgs {
 // A command with its flags, "--strategy".
 struct CommandWords {
   std::string name;
-  std::vector<std::string> flags;
+  std::vector<std::string> flags, actions;
 };
 struct CompletionArgs {
   std::string shell;  // "bash", "zsh", "fish"

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <string_view>
 
 #include "base/terminal.hpp"
 #include "base/text.hpp"
@@ -74,11 +75,31 @@ std::string unknown_flag(const std::string& word, const std::string& value, cons
   return shown + "; `ddhost help " + command.name + "` prints its flags";
 }
 
+std::string with_cure(const std::string& kind, const std::string& text) {
+  const std::string name = text.substr(0, text.find(": "));
+  if (kind == "ArgumentMismatch" && text.ends_with(" missing")) return name + " has no value; give one";
+  constexpr std::string_view kMost = ": At Most ", kRequired = " required but received ";
+  const size_t most = text.find(kMost), required = text.find(kRequired);
+  if (kind == "ArgumentMismatch" && most != std::string::npos && required != std::string::npos)
+    return ddh::str(name, " has ", text.substr(required + kRequired.size()), " values, and takes at most ",
+                    text.substr(most + kMost.size(), required - most - kMost.size()), "; leave the others out");
+  if (kind == "ArgumentMismatch") return text + "; give as many";
+  if (kind == "RequiredError") return text + "; give it";
+  if (kind == "ExtrasError") return text + "; leave it out";
+  const bool has_cure = text.find("; ") != std::string::npos;
+  if ((kind == "ValidationError" || kind == "ConversionError") && !has_cure) return text + "; give another value";
+  return text;
+}
+
 std::string fitted_help(const std::string& help) {
   constexpr size_t kWidth = 80, kLeast = 4, kMost = 50;
   std::istringstream lines(help);
   std::string out;
   for (std::string line; std::getline(lines, line);) {
+    // The parser shows what a flag without a value stands for: --flag{value}.
+    const size_t open = line.find('{'), close = line.find('}');
+    if (line.starts_with("  --") && open < line.find(' ', 2) && close != std::string::npos)
+      line.replace(open, close + 1 - open, close + 1 - open, ' ');
     // The second column of a list begins after two blanks or more.
     const size_t first = line.find_first_not_of(' ');
     const size_t gap = first == std::string::npos || first == 0 ? std::string::npos : line.find("  ", first);

@@ -17,6 +17,9 @@ extern const char* const kFooter;
 std::string unknown_command(const std::string& word, const std::vector<std::string>& commands);
 std::string unknown_flag(const std::string& word, const std::string& value, const CommandWords& command);
 
+// What the parser says of a mistake, with what to do. `kind`: the name of the parser's error.
+std::string with_cure(const std::string& kind, const std::string& text);
+
 // The text of a help with its lines broken, those of a list below their second column.
 std::string fitted_help(const std::string& help);
 

@@ -10,6 +10,7 @@
 #include "engine/loop/rank_setup.hpp"
 #include "engine/record/rank_log.hpp"
 #include "engine/samples/loader.hpp"
+#include "engine/settings/course.hpp"
 
 namespace ddhost {
 namespace {
@@ -103,6 +104,7 @@ class Peek : RankSetup {
                 DDH_BATCH_VIEW_IFACE, "'); a newer one may, or look at its files");
     choose_programs();
     Peeked out = chosen_samples();
+    out.is_read = is_read();
     if (model_table_->prepare != nullptr) model_.call(PluginCall::kPrepare, model_table_->prepare);
     see(*view, out);
     comm_.call(PluginCall::kFinalize, world.finalize);
@@ -171,11 +173,29 @@ class Peek : RankSetup {
     return is_evaluation() || order.next_position(last, step) == last ? size : last;
   }
 
+  // Whether the training comes to the epoch, as far as that is found out quickly.
+  [[nodiscard]] bool is_read() const {
+    constexpr int64_t kMostSteps = 5'000'000;
+    if (wish_.epoch == 0 || is_evaluation()) return true;
+    try {
+      const TrainOrder steps = make_order(config(), *model_desc_, phases_, wish_.world_size);
+      const uint64_t begin = wish_.epoch * steps.epoch_size(program_);
+      TrainPosition at = steps.begin();
+      for (int64_t i = 0; i < kMostSteps; ++i) {
+        if (steps.is_at_end(at)) return false;
+        static_cast<void>(steps.advance(at));
+        if (at.samples[static_cast<size_t>(program_)] > begin) return true;
+      }
+    } catch (const std::exception&) {  // a training says what is wrong
+    }
+    return true;
+  }
+
   // Which samples are to be shown; program_ is set.
   Peeked chosen_samples() {
     program_ = chosen_program();
     const SampleOrder samples = order();
-    Peeked out{model_desc_->name, described().name, wish_.epoch, read_in_epoch(samples), {}};
+    Peeked out{model_desc_->name, described().name, wish_.epoch, read_in_epoch(samples), {}, true};
     if (is_evaluation() && wish_.epoch > 0)
       ddh::fail(DDH_INVALID_ARGUMENT, "program '", out.program, "' evaluates, and reads the same samples each time; ",
                 "leave --epoch out");

@@ -46,6 +46,7 @@ struct Peeked {
   std::string model, program;
   uint64_t epoch = 0, epoch_size = 0;  // samples of an epoch, without those that data.drop_last drops
   std::vector<PeekedSample> samples;
+  bool is_read = true;  // false: the run ends before this epoch
 };
 
 // Error: the model shows no samples, there is no such program, epoch or index, or a plugin fails.

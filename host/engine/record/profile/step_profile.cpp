@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/record/profile/step_profile.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <charconv>
 #include <string_view>
@@ -66,7 +68,13 @@ ProfiledSteps profiled_steps(const std::string& text, int64_t done, int64_t last
 
 StepProfile::StepProfile(RankServices& services, const std::filesystem::path& run_dir, int64_t done, int64_t last)
     : services_(services), steps_(profiled_steps(services.config.get<std::string>("profile.steps"), done, last)) {
-  if (!is_on()) return;
+  if (!is_on()) {
+    const auto text = services.config.get<std::string>("profile.steps");
+    if (!text.empty() && services.seat.rank == 0)
+      services.log->info("profile.steps={} is before step {}, with which the run goes on, so no step is measured", text,
+                         done + 1);
+    return;
+  }
   trace_path_ =
       run_dir / ddh::str("trace-steps-", steps_.first, "-", steps_.last, "-rank-", services.seat.rank, ".json");
   std::error_code unused;

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/words/parser_flags.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string>
+
+#include "ddh/sdk/plugin.hpp"
+
+namespace ddhost {
+namespace {
+
+// Whether a command has the flag that `word` is, or with which it begins before '='.
+bool is_flag(const CLI::App& command, const std::string& word) {
+  const std::string name = word.substr(0, word.find('='));
+  const auto options = command.get_options();
+  return name.starts_with("--") && std::any_of(options.begin(), options.end(), [&](const CLI::Option* option) {
+           return option->check_lname(name.substr(2));
+         });
+}
+
+// A command, and its actions where it has some: `ddhost runs ls`.
+std::vector<const CLI::App*> actions_of(const CLI::App& command) {
+  std::vector<const CLI::App*> out = {&command};
+  for (const CLI::App* action : command.get_subcommands([](const CLI::App*) { return true; })) out.push_back(action);
+  return out;
+}
+
+}  // namespace
+
+void require_values(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& value : option->results())
+      if (!option->get_lnames().empty() && option->get_expected_min() > 0 && is_flag(app, value))
+        ddh::fail(DDH_INVALID_ARGUMENT, "--", option->get_lnames().front(), " has no value before '", value,
+                  "'; give one");
+  for (const CLI::App* command : app.get_subcommands()) require_values(*command);
+}
+
+void let_last_flag_count(CLI::App& app) {
+  for (CLI::Option* option : app.get_options())
+    if (!option->get_lnames().empty() && option->get_items_expected_max() == 1 &&
+        option->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw)
+      option->take_last();
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) let_last_flag_count(*command);
+}
+
+std::vector<CommandWords> words_of(const CLI::App& app) {
+  std::vector<CommandWords> out;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    CommandWords& words = out.emplace_back(CommandWords{command->get_name(), {}, {}});
+    for (const CLI::App* action : actions_of(*command)) {
+      if (action != command) words.actions.push_back(action->get_name());
+      for (const CLI::Option* option : action->get_options())
+        for (const std::string& name : option->get_lnames())
+          if (std::find(words.flags.begin(), words.flags.end(), "--" + name) == words.flags.end())
+            words.flags.push_back("--" + name);
+    }
+  }
+  return out;
+}
+
+}  // namespace ddhost
