@@ -116,7 +116,8 @@ std::vector<std::string> words_of_value(const std::string& key, const std::strin
 Cost cost_of(const std::string& kind, const std::string& name) {
   Cost out;
   for_each_table("costs", kind, [&](const Json& costs) {
-    if (costs.contains(name)) out = {costs[name].value("bytes", ""), costs[name].value("time", "")};
+    if (costs.contains(name))
+      out = {costs[name].value("bytes", ""), costs[name].value("time", ""), costs[name].value("smoke", "")};
   });
   return out;
 }

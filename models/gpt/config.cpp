@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -35,6 +36,9 @@ constexpr ddh::Option kOptions[] = {
     {"n_embd", "integer", "0", R"("minimum": 0, "maximum": 131072)", "width of the residual stream; 0: from size"},
     {"context", "integer", "0", R"("minimum": 0, "maximum": 1048576, "x-unit": "tokens", "x-affects": "memory")",
      "tokens of a sample; 0: from size"},
+    {"short_context", "integer", "0", R"("minimum": 0, "maximum": 1048576, "x-unit": "tokens", "x-affects": "memory")",
+     "tokens of a sample where they are fewer than the context, with the same parameters, for a quick test of a long "
+     "context; 0: the context"},
     {"eval_stride", "integer", "0", R"("minimum": 0, "maximum": 1048576, "x-unit": "tokens")",
      "tokens from the start of an evaluation sample to the start of the next; 0: the context, so that each target "
      "counts once"},
@@ -56,9 +60,13 @@ constexpr ddh::Option kOptions[] = {
     ddh::kOperatorsOption,
 };
 
+int64_t full_context(const ddh::Host& host) { return ops::given_or(host, "model.context", size_of(host).context); }
+
 }  // namespace
 
-int64_t context_of(const ddh::Host& host) { return ops::given_or(host, "model.context", size_of(host).context); }
+int64_t context_of(const ddh::Host& host) {
+  return std::min(full_context(host), ops::given_or(host, "model.short_context", full_context(host)));
+}
 
 Config::Config(const ddh::Host& host, int64_t data_vocab)
     : n_layer(ops::given_or(host, "model.n_layer", size_of(host).n_layer)),
@@ -66,7 +74,7 @@ Config::Config(const ddh::Host& host, int64_t data_vocab)
       width(ops::given_or(host, "model.n_embd", size_of(host).width)),
       context(context_of(host)),
       eval_stride(ops::given_or(host, "model.eval_stride", context_of(host))),
-      positions(ops::given_or(host, "model.block_size", context_of(host))),
+      positions(ops::given_or(host, "model.block_size", full_context(host))),
       vocab(ops::given_or(host, "model.vocab", data_vocab)),
       bias(host.text("model.bias") == "auto" ? size_of(host).bias : host.text("model.bias") == "on"),
       tied(host.flag("model.tied")),

@@ -37,6 +37,17 @@ TEST_CASE("512 ranks of a model of 65 billion parameters are planned within seco
   CHECK(taken.count() < 10);                                  // it takes one; the machine may be busy
 }
 
+TEST_CASE("shorter samples leave the parameters as they are, and take less memory", "[cli]") {
+  const Words words = {"plan", "--json", "--model", "gpt", "model.size=gpt2", "--nproc", "2", "data.micro_batch=1"};
+  const json whole = plan(words).at("plans").at(0);
+  Words brief_words = words;
+  brief_words.emplace_back("model.short_context=128");
+  const json brief = plan(brief_words).at("plans").at(0);
+  CHECK(brief.at("parameters") == whole.at("parameters"));
+  CHECK(brief.at("largest_rank").at("param") == whole.at("largest_rank").at("param"));
+  CHECK(brief.at("largest_rank").at("act").get<double>() * 4 < whole.at("largest_rank").at("act").get<double>());
+}
+
 TEST_CASE("sizes of a model are planned in one table", "[cli]") {
   const json planned = plan({"plan", "--json", "--model", "gpt", "--nproc", "2", "--sizes", "all"});
   std::map<std::string, uint64_t> parameters;

@@ -12,6 +12,7 @@
 
 #include "base/text.hpp"
 #include "cli/words/foreign_flags.hpp"
+#include "cli/words/parser_flags.hpp"
 #include "config/foreign/table.hpp"
 #include "ddh/sdk/plugin.hpp"
 
@@ -21,16 +22,6 @@ namespace ddhost {
 namespace {
 
 constexpr const char* kCompat = "--compat";
-
-// The flags of all commands that have no value.
-std::vector<std::string> switches_of(const CLI::App& app) {
-  std::vector<std::string> out;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    for (const CLI::Option* option : command->get_options())
-      for (const std::string& name : option->get_lnames())
-        if (option->get_items_expected_max() == 0) out.push_back("--" + name);
-  return out;
-}
 
 class ForeignWords {
  public:

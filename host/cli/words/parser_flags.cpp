@@ -60,4 +60,13 @@ std::vector<CommandWords> words_of(const CLI::App& app) {
   return out;
 }
 
+std::vector<std::string> switches_of(const CLI::App& app) {
+  std::vector<std::string> out;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    for (const CLI::Option* option : command->get_options())
+      for (const std::string& name : option->get_lnames())
+        if (option->get_items_expected_max() == 0) out.push_back("--" + name);
+  return out;
+}
+
 }  // namespace ddhost

@@ -3,6 +3,7 @@
 // cli/words/parser_flags.hpp: the flags of all commands, as the parser has them, and rules that hold for each of them.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "cli/words/command_line.hpp"
@@ -21,5 +22,8 @@ void let_last_flag_count(CLI::App& app);
 
 // All commands with their actions and flags, and the flags of the actions.
 std::vector<CommandWords> words_of(const CLI::App& app);
+
+// The flags of all commands that have no value.
+std::vector<std::string> switches_of(const CLI::App& app);
 
 }  // namespace ddhost

@@ -32,6 +32,8 @@ TEST_CASE("words are found from ours too, for explanations", "[words]") {
   CHECK_THAT(words_of_value("strategy.plugin", "zero2"), Catch::VectorContains(std::string("deepspeed_stage_2")));
   CHECK(cost_of("strategy", "ddp").bytes == "16 P");
   CHECK(cost_of("option", "no.such").time.empty());
+  CHECK(cost_of("option", "model.short_context").smoke == "128");
+  CHECK(cost_of("option", "data.micro_batch").smoke.empty());
 }
 
 // A hint that leads to another error is worse than none.
