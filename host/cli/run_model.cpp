@@ -19,6 +19,7 @@
 #include "engine/record/run_history.hpp"
 #include "engine/state/initialize.hpp"
 #include "launch/launch.hpp"
+#include "live/live_page.hpp"
 #include "plan/convert.hpp"
 #include "plan/decisions.hpp"
 #include "plan/load_guard.hpp"
@@ -248,9 +249,16 @@ void prepare_restart(const std::filesystem::path& folder, const UserConfig& user
   for (Override& more : without_lost_hosts(user, host, registry)) next.overrides.push_back(std::move(more));
 }
 
-}  // namespace
+// The page of a training, or none. It stays the same where the ranks start again.
+void open_page(const CommandLine& line, const Config& host, const Cluster* cluster, std::unique_ptr<LivePage>& page) {
+  const std::string& address = host.text("monitor.page");
+  const bool is_head = cluster == nullptr || cluster->is_head();
+  if (address.empty() || page != nullptr || !is_head || line.dry_run || line.command != Command::kTrain) return;
+  page = std::make_unique<LivePage>(address);
+  print_sentence("the page of this run: " + page->url());
+}
 
-int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
+int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std::unique_ptr<LivePage>& page) {
   auto [user, notes] = read_user_files(line, line.overrides, registry);
   const std::vector<std::string> replaced = replace_excluded_options(user);
   const Config host(user, run_sections(user), /*plugin_sections=*/false);
@@ -264,11 +272,13 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
     return 128 + ended.signal;
   }
   if (cluster == nullptr || cluster->is_head()) say_notes(line, notes);
+  open_page(line, host, cluster.get(), page);
   RunPlace place = choose_place(user, registry, cluster.get());
   if (line.dry_run) place_on_hosts(host, place);
   LoaderRecord record;
   const Request request{line, user, replaced, place, cluster.get()};
   LaunchArgs args = launch_args(line.command, host, place.world_size, cluster.get());
+  args.companion = page.get();
   args.may_restart = line.command == Command::kTrain && line.restarts < host.get<int64_t>("launch.max_restarts");
   Outcome outcome = launch(
       args, [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
@@ -283,7 +293,7 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
       print_sentence(outcome.sentence);
       prepare_restart(folder_of(record.folder()), user, host, registry, next);
     }
-    return run_model(next, registry, out);
+    return run_once(next, registry, out, page);
   }
   if (outcome.shortage && cluster == nullptr) {
     const TriedChanges tried = changes_that_fit(line, registry, place, *outcome.shortage);
@@ -294,13 +304,22 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
       CommandLine changed = line;
       changed.fit = false;
       changed.overrides.insert(changed.overrides.end(), change.overrides.begin(), change.overrides.end());
-      return run_model(changed, registry, out);
+      return run_once(changed, registry, out, page);
     }
     outcome.sentence += changes_text(tried);
     if (tried.end.exit_code > 1) outcome.exit_code = tried.end.exit_code;  // a signal
   }
   if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
   return outcome.exit_code;
+}
+
+}  // namespace
+
+int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
+  std::unique_ptr<LivePage> page;
+  const int exit_code = run_once(line, registry, out, page);
+  if (page != nullptr) page->show_end();
+  return exit_code;
 }
 
 }  // namespace ddhost

@@ -220,6 +220,21 @@ class AdoptsOrphans {
   int before_ = 0;
 };
 
+class CompanionRuns {
+ public:
+  CompanionRuns(Companion* companion, const RunView& run) : companion_(companion) {
+    if (companion_ != nullptr) companion_->begin(run);
+  }
+  CompanionRuns(const CompanionRuns&) = delete;
+  CompanionRuns& operator=(const CompanionRuns&) = delete;
+  ~CompanionRuns() {
+    if (companion_ != nullptr) companion_->end();
+  }
+
+ private:
+  Companion* companion_;
+};
+
 }  // namespace
 
 Outcome launch(const LaunchArgs& args, const Prepare& prepare, LoaderRecord& record) {
@@ -239,10 +254,12 @@ Outcome launch(const LaunchArgs& args, const Prepare& prepare, LoaderRecord& rec
               "; close other programs");
   if (pid == 0) {
     supervisor.forget_in_child();
+    if (args.companion != nullptr) args.companion->forget_in_child();
     loader_process(start, signals, sockets);
   }
   supervisor.set_loader(pid);
   sockets.clients.clear();
+  const CompanionRuns companion_runs(args.companion, {record, progress, args.ranks_here(), pid});
   Outcome outcome = supervisor.run();
   outcome.shortage = progress.shortage();
   return outcome;

@@ -27,6 +27,29 @@ namespace ddhost {
 // DDH_CANCELLED mean that another rank is the cause.
 using RankFunction = std::function<int(RankSeat&)>;
 
+// A run whose ranks are starting or at work. The references are valid until the companion's end().
+struct RunView {
+  const LoaderRecord& record;
+  const Progress& progress;
+  RankRange ranks;  // of this launcher
+  pid_t loader;     // the process of ranks that are threads; it may have ended
+};
+
+// What runs in the launcher beside its loop, in a thread of its own.
+class Companion {
+ public:
+  Companion() = default;
+  Companion(const Companion&) = delete;
+  Companion& operator=(const Companion&) = delete;
+  virtual ~Companion() = default;
+  // The loader has been forked, and no other process will be until end().
+  virtual void begin(const RunView& run) = 0;
+  // All ranks have ended. When it returns, its thread has ended too.
+  virtual void end() = 0;
+  // In the loader: closes what belongs to the launcher.
+  virtual void forget_in_child() = 0;
+};
+
 struct LaunchArgs {
   int world_size = 1;
   int ranks_per_node = 0;                         // of nodes that are simulated on one machine; 0: none are
@@ -41,6 +64,7 @@ struct LaunchArgs {
   WatchdogLimits watchdog{};
   CgroupFiles cgroups{};
   bool may_restart = false;  // the ranks may start again after a failure
+  Companion* companion = nullptr;
 
   // The ranks that this launcher starts.
   [[nodiscard]] RankRange ranks_here() const { return cluster != nullptr ? cluster->mine() : RankRange{0, world_size}; }

@@ -87,11 +87,14 @@ struct alignas(kPage) Progress::Rank {
   Lane lanes[kRankThreads];
   std::atomic<uint32_t> n_plugins{0};
   char plugins[kPlugins][kNameBytes] = {};
+  std::array<std::atomic<uint64_t>, RankNumbers::kTags> planned_bytes{}, peak_bytes{};
+  std::array<std::atomic<double>, RankNumbers::kKinds> time_ms{};
 };
 
 Progress::Progress(int world_size) : world_size_(world_size) {
   static_assert(std::atomic<int64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
-  static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(Rank) % kPage == 0 && sizeof(World) <= kPage);
+  static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<double>::is_always_lock_free);
+  static_assert(sizeof(Rank) % kPage == 0 && sizeof(World) <= kPage);
   bytes_ = kPage + sizeof(Units) + sizeof(Rank) * static_cast<size_t>(world_size);
   pages_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (pages_ == MAP_FAILED)
@@ -204,6 +207,33 @@ void Progress::set_plan(std::string_view text) {
 std::string Progress::plan() const {
   const uint32_t bytes = world().plan_bytes.load(std::memory_order_acquire);
   return {world().plan.data(), bytes};
+}
+
+void Progress::set_planned(int rank, const std::array<uint64_t, RankNumbers::kTags>& bytes) {
+  for (size_t tag = 0; tag < bytes.size(); ++tag)
+    at(rank).planned_bytes[tag].store(bytes[tag], std::memory_order_relaxed);
+}
+std::array<uint64_t, RankNumbers::kTags> Progress::planned(int rank) const {
+  std::array<uint64_t, RankNumbers::kTags> out{};
+  for (size_t tag = 0; tag < out.size(); ++tag) out[tag] = at(rank).planned_bytes[tag].load(std::memory_order_relaxed);
+  return out;
+}
+
+void Progress::set_numbers(int rank, const RankNumbers& numbers) {
+  Rank& to = at(rank);
+  for (size_t tag = 0; tag < RankNumbers::kTags; ++tag)
+    to.peak_bytes[tag].store(numbers.peak_bytes[tag], std::memory_order_relaxed);
+  for (size_t kind = 0; kind < RankNumbers::kKinds; ++kind)
+    to.time_ms[kind].store(numbers.time_ms[kind], std::memory_order_relaxed);
+}
+RankNumbers Progress::numbers(int rank) const {
+  const Rank& from = at(rank);
+  RankNumbers out;
+  for (size_t tag = 0; tag < RankNumbers::kTags; ++tag)
+    out.peak_bytes[tag] = from.peak_bytes[tag].load(std::memory_order_relaxed);
+  for (size_t kind = 0; kind < RankNumbers::kKinds; ++kind)
+    out.time_ms[kind] = from.time_ms[kind].load(std::memory_order_relaxed);
+  return out;
 }
 
 void Progress::write_call(int rank, const CallFrame& frame, char* text, size_t capacity) const {

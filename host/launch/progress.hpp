@@ -60,6 +60,12 @@ class Progress {
   void set_plan(std::string_view text);
   [[nodiscard]] std::string plan() const;
 
+  // What a rank counts while it trains. A reader may see numbers of two calls side by side.
+  void set_planned(int rank, const std::array<uint64_t, RankNumbers::kTags>& bytes);
+  [[nodiscard]] std::array<uint64_t, RankNumbers::kTags> planned(int rank) const;
+  void set_numbers(int rank, const RankNumbers& numbers);
+  [[nodiscard]] RankNumbers numbers(int rank) const;
+
   void set_shortage(const Shortage& shortage);
   [[nodiscard]] std::optional<Shortage> shortage() const;
 
@@ -113,6 +119,10 @@ class ProgressOfRank final : public RankRecord {
   uint8_t add_plugin(std::string_view name) override { return progress_.add_plugin(rank_, name); }
   void set_unit_names(const char* const* names, size_t count) override { progress_.set_unit_names(names, count); }
   void set_plan(std::string_view text) override { progress_.set_plan(text); }
+  void set_planned(const std::array<uint64_t, RankNumbers::kTags>& bytes) override {
+    progress_.set_planned(rank_, bytes);
+  }
+  void set_numbers(const RankNumbers& numbers) override { progress_.set_numbers(rank_, numbers); }
   void set_shortage(const Shortage& shortage) override { progress_.set_shortage(shortage); }
 
  private:

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <optional>
 
 #include "ddh/sdk/files/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -79,9 +78,16 @@ std::optional<MetricsRow> row_of(const Json& json) {
   return row;
 }
 
-bool is_evaluation(const std::string& line) { return line.find("\"step_ms\":") == std::string::npos; }
-
 }  // namespace
+
+bool is_evaluation(std::string_view line) { return line.find("\"step_ms\":") == std::string_view::npos; }
+
+std::optional<MetricsRow> row_of_line(const std::string& line, Json& summary) {
+  const Json json = parsed(line);
+  if (!json.is_object() || !json.contains("summary")) return row_of(json);
+  summary = json["summary"];
+  return std::nullopt;
+}
 
 std::filesystem::path rows_file(const std::filesystem::path& folder) {
   constexpr std::string_view kStem = "metrics.json";
@@ -111,13 +117,13 @@ MetricsEnd read_metrics(const std::filesystem::path& file, Rows rows,
   std::string held;  // with Rows::few: the last row of a step
   size_t steps = 0;
   const auto give = [&](const std::string& line) {
-    const Json json = parsed(line);
-    if (json.is_object() && json.contains("summary")) {
-      end.summary = json["summary"];
+    Json summary(Json::value_t::discarded);
+    const std::optional<MetricsRow> row = row_of_line(line, summary);
+    if (!summary.is_discarded()) {
+      end.summary = std::move(summary);
       end.text = line;
       return true;
     }
-    const std::optional<MetricsRow> row = row_of(json);
     if (!row) ++end.unreadable;
     return !row || on_row(*row);
   };

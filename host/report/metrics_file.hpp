@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,11 @@ enum class Rows {
   all,
   few,  // the first two and the last of the steps, and each evaluation: what a list of runs shows
 };
+
+// A line of the file; the summary is put into `summary`. Nothing: it is no row.
+std::optional<MetricsRow> row_of_line(const std::string& line, Json& summary);
+// Whether a line is that of an evaluation, without reading it.
+bool is_evaluation(std::string_view line);
 
 struct MetricsEnd {
   Json summary;             // null: there is none

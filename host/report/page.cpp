@@ -35,7 +35,7 @@ code,pre{font:13px/1.4 ui-monospace,monospace}pre{overflow-x:auto}
 )";
 
 std::string section(const char* title, const std::string& body) {
-  return body.empty() ? "" : ddh::str("<h2>", title, "</h2>\n", body);
+  return body.empty() ? "" : ddh::str("<section>\n<h2>", title, "</h2>\n", body, "</section>\n");
 }
 
 std::string lines(const char* of_class, const std::vector<std::string>& all) {
@@ -97,8 +97,13 @@ std::string configuration(const PastRun& run) {
 }
 
 std::string page_with(const PastRun& run, size_t points) {
-  std::string body = heading(run);
-  body += lines("note", run.notes);
+  return html_page(escaped(run.name), report_body(run, points));
+}
+
+}  // namespace
+
+std::string report_body(const PastRun& run, size_t points) {
+  std::string body = "<section>\n" + heading(run) + lines("note", run.notes) + "</section>\n";
   body += section("Curves", curves_html(run, points));
   body += section("Memory", memory_html(run));
   body += section("Time", time_html(run));
@@ -107,17 +112,18 @@ std::string page_with(const PastRun& run, size_t points) {
   body += section("Warnings", lines("note", warnings_of(run)));
   body += section("Checkpoints", table_or_nothing(checkpoints_table(run)));
   body += section("Machine and plugins", table_or_nothing(machine_table(run)) + table_or_nothing(plugins_table(run)));
-  return html_page(escaped(run.name), body);
+  return body;
 }
 
-}  // namespace
-
-std::string html_page(const std::string& title, const std::string& body) {
+std::string html_page(const std::string& title, const std::string& body, const std::string& script) {
+  const bool has_script = !script.empty();
   return ddh::str(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n",
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n",
-      "<meta name=\"viewport\" content=\"width=device-width\"><title>", title, "</title>\n<style>", kStyle,
-      "</style></head><body>\n", body, "<footer><p>ddhost " DDHOST_VERSION "</p></footer>\n</body></html>\n");
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'",
+      has_script ? "; script-src 'self'; connect-src 'self'" : "", "\">\n",
+      "<meta name=\"viewport\" content=\"width=device-width\"><title>", title, "</title>\n<style>", kStyle, "</style>",
+      has_script ? "<script src=\"" + script + "\" defer></script>" : "", "</head><body>\n", body,
+      "<footer><p>ddhost " DDHOST_VERSION "</p></footer>\n</body></html>\n");
 }
 
 std::string report_page(const PastRun& run) {

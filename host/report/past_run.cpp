@@ -8,10 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <ctime>
 #include <functional>
-#include <map>
 
 #include "base/text.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
@@ -19,6 +17,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "engine/record/run_history.hpp"
 #include "engine/record/step_count.hpp"
+#include "report/run_rows.hpp"
 
 namespace fs = std::filesystem;
 
@@ -26,7 +25,6 @@ namespace ddhost {
 namespace {
 
 constexpr size_t kMostText = size_t{4} << 20;
-constexpr size_t kMostCurves = 256;
 
 // What fails leaves its part of the run empty, and a note.
 void try_to(PastRun& run, const char* what, const std::function<void()>& body) {
@@ -37,7 +35,8 @@ void try_to(PastRun& run, const char* what, const std::function<void()>& body) {
   }
 }
 
-// An object, or an empty one with a note.
+}  // namespace
+
 Json read_object(PastRun& run, const char* file) {
   const fs::path path = run.folder / file;
   std::error_code ec;
@@ -54,6 +53,8 @@ Json read_object(PastRun& run, const char* file) {
   return Json::object();
 }
 
+namespace {
+
 std::string utc(fs::file_time_type time) {
   const auto since = std::chrono::file_clock::to_sys(time).time_since_epoch();
   const std::time_t seconds = std::chrono::duration_cast<std::chrono::seconds>(since).count();
@@ -64,7 +65,8 @@ std::string utc(fs::file_time_type time) {
   return text.data();
 }
 
-// The first start, or the time of the file that a run writes first.
+}  // namespace
+
 std::string began(const PastRun& run) {
   if (!run.starts.empty() && run.starts.front().is_object()) {
     const Json& given = run.starts.front().value("began", Json());
@@ -82,7 +84,7 @@ std::string began(const PastRun& run) {
   return "?";
 }
 
-uint64_t bytes_of(const fs::path& folder) {
+uint64_t folder_bytes(const fs::path& folder) {
   uint64_t bytes = 0;
   std::error_code ec;
   for (fs::recursive_directory_iterator at(folder, ec), end; !ec && at != end; at.increment(ec)) {
@@ -94,113 +96,33 @@ uint64_t bytes_of(const fs::path& folder) {
 }
 
 void read_checkpoints(PastRun& run) {
+  run.checkpoints.clear();
   const std::optional<int64_t> best = best_step(run.folder);
   std::vector<CheckpointPlace> places = list_checkpoints(run.folder);
   for (auto at = places.rbegin(); at != places.rend(); ++at) {
     std::error_code ec;
     run.checkpoints.push_back(
-        {at->step, bytes_of(at->folder), at->step == best, fs::exists(at->folder / "COMPLETE", ec)});
+        {at->step, folder_bytes(at->folder), at->step == best, fs::exists(at->folder / "COMPLETE", ec)});
   }
 }
 
-// Lines of log.txt that are warnings or errors; of very many the first and the last.
+namespace {
+
 void read_log(PastRun& run) {
-  constexpr size_t kFirst = 10, kLast = 40;
   const fs::path path = run.folder / "log.txt";
   std::error_code ec;
   if (!fs::exists(path, ec)) return;
   const std::string text = ddh::InputFile(path.string()).read(size_t{256} << 20);
-  size_t left_out = 0;
+  WarningCollector collector(run);
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = std::string_view(text).substr(begin, end - begin), head = line.substr(0, 60);
+    collector.line(std::string_view(text).substr(begin, end - begin));
     begin = end + 1;
-    if (head.find(" warning: ") == std::string_view::npos && head.find(" error: ") == std::string_view::npos &&
-        head.find(" critical: ") == std::string_view::npos)
-      continue;
-    run.log.push_back(plain_text(line, 600));
-    if (run.log.size() <= kFirst + kLast) continue;
-    run.log.erase(run.log.begin() + kFirst);
-    ++left_out;
   }
-  if (left_out > 0) run.log.insert(run.log.begin() + kFirst, ddh::str("... ", left_out, " more ..."));
 }
 
-// Collects the rows of a run.
-class Collector {
- public:
-  Collector(PastRun& run, std::string best_name, bool lower_is_better)
-      : run_(run), best_name_(std::move(best_name)), lower_(lower_is_better) {}
-
-  bool row(const MetricsRow& row) {
-    run_.last_step = std::max(run_.last_step, row.step);
-    const std::string prefix = row.program.empty() ? "" : row.program + ": ";
-    for (const auto& [name, value] : row.values) {
-      if (name == "skipped" || name == "loss_scale") continue;
-      add(prefix + name, row.step, value);
-      if (name.ends_with("_per_s")) items_ = name.substr(0, name.size() - 6);
-      const bool is_best = name == best_name_ && std::isfinite(value) &&
-                           (!run_.best || (lower_ ? value < run_.best->value : value > run_.best->value));
-      if (is_best) run_.best = {prefix + name, row.step, value};
-    }
-    if (!row.is_evaluation()) {
-      if (const double* loss = row.find("loss"); loss != nullptr) run_.loss = *loss;
-      add_rate(row);
-    }
-    return true;
-  }
-
-  // `mean_ms`: of `steps` steps, from the summary; 0: not known.
-  void finish(double mean_ms, double steps) {
-    run_.items = items_;
-    const bool knows_all = mean_ms > 0 && steps > 1 && first_step_ == 1 && !has_programs_;
-    const double without_first = (mean_ms * steps - first_ms_) / (steps - 1);
-    if (knows_all && without_first > 0)
-      run_.items_per_s = last_items_ / without_first * 1e3;
-    else if (ms_ > 0)
-      run_.items_per_s = done_ / ms_ * 1e3;
-    else if (last_ms_ > 0)
-      run_.items_per_s = last_items_ / last_ms_ * 1e3;
-  }
-
- private:
-  void add(const std::string& name, int64_t step, double value) {
-    const auto [at, is_new] = places_.try_emplace(name, run_.curves.size());
-    if (is_new && run_.curves.size() == kMostCurves) {
-      places_.erase(at);
-      return;
-    }
-    if (is_new) run_.curves.emplace_back(name);
-    run_.curves[at->second].add(step, value);
-  }
-  // The first row holds the warm-up.
-  void add_rate(const MetricsRow& row) {
-    const double *ms = row.find("step_ms"), *rate = items_.empty() ? nullptr : row.find(items_ + "_per_s");
-    if (ms == nullptr || rate == nullptr || !std::isfinite(*ms) || !std::isfinite(*rate)) return;
-    last_ms_ = *ms;
-    last_items_ = *ms * *rate / 1e3;
-    has_programs_ = has_programs_ || !row.program.empty();
-    if (first_step_ < 0) {
-      first_step_ = row.step;
-      first_ms_ = *ms;
-      return;
-    }
-    ms_ += *ms;
-    done_ += last_items_;
-  }
-
-  PastRun& run_;
-  std::string best_name_, items_;
-  bool lower_;
-  std::map<std::string, size_t> places_;
-  int64_t first_step_ = -1;
-  bool has_programs_ = false;
-  double first_ms_ = 0, ms_ = 0, done_ = 0, last_ms_ = 0, last_items_ = 0;
-};
-
 void read_rows(PastRun& run, Rows rows) {
-  const std::string given = run.option("checkpoint.best.metric");
-  Collector collector(run, given.empty() ? "val_loss" : given, run.option("checkpoint.best.mode") != "max");
+  RowCollector collector(run);
   const fs::path file = rows_file(run.folder);
   const std::string name = file.filename().string();
   const MetricsEnd end = read_metrics(file, rows, [&](const MetricsRow& row) { return collector.row(row); });
@@ -269,6 +191,11 @@ const Curve* PastRun::curve(std::string_view curve_name) const {
   return nullptr;
 }
 
+std::string run_name(const fs::path& folder) {
+  const fs::path path = fs::absolute(folder).lexically_normal();
+  return (path.filename().empty() ? path.parent_path() : path).filename().string();
+}
+
 bool is_run_folder(const fs::path& folder) {
   constexpr std::array<const char*, 2> kMarks = {kRunLock, kRunHistory};
   std::error_code ec;
@@ -290,8 +217,7 @@ PastRun read_past_run(const fs::path& folder, Rows rows) {
               " nor rows; `ddhost runs ls` lists runs");
   PastRun run;
   run.folder = folder;
-  run.name = fs::absolute(folder).lexically_normal().filename().string();
-  if (run.name.empty()) run.name = fs::absolute(folder).lexically_normal().parent_path().filename().string();
+  run.name = run_name(folder);
   run.is_alive = is_alive(folder);
   run.config = read_object(run, "config.json");
   if (Json history = read_object(run, kRunHistory); history.contains("starts") && history["starts"].is_array())
@@ -299,7 +225,7 @@ PastRun read_past_run(const fs::path& folder, Rows rows) {
   try_to(run, "rows", [&] { read_rows(run, rows); });
   if (rows == Rows::all) try_to(run, "log.txt", [&] { read_log(run); });
   try_to(run, "checkpoints", [&] { read_checkpoints(run); });
-  run.bytes = bytes_of(folder);
+  run.bytes = folder_bytes(folder);
   run.began = began(run);
   std::error_code ec;
   if (fs::is_regular_file(folder / kRunLock, ec))  // rows may be due less often than steps

@@ -148,11 +148,11 @@ fs::path existing_folder(fs::path path) {
 }
 
 double write_rate(const fs::path& folder) {
-  constexpr size_t kPart = size_t{4} << 20, kParts = 8;
+  constexpr size_t kPart = size_t{4} << 20, kPieces = 8;
   const Fd file = nameless_file(folder);
   const std::vector<char> part(kPart, 'x');
   const auto begin = std::chrono::steady_clock::now();
-  for (size_t i = 0; i < kParts; ++i)
+  for (size_t i = 0; i < kPieces; ++i)
     for (size_t done = 0; done < kPart;) {
       const ssize_t n = ::write(file.get(), part.data() + done, kPart - done);
       if (n < 0 && errno == EINTR) continue;
@@ -161,7 +161,7 @@ double write_rate(const fs::path& folder) {
     }
   ::fdatasync(file.get());
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  return static_cast<double>(kPart * kParts) / took.count();
+  return static_cast<double>(kPart * kPieces) / took.count();
 }
 
 }  // namespace ddhost

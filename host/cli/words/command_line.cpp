@@ -37,7 +37,7 @@ struct Flag {
   unsigned commands = kAll;
 };
 
-constexpr std::array<Flag, 30> kFlags = {{
+constexpr std::array<Flag, 31> kFlags = {{
     {"--strategy", "strategy.plugin", "strategy: a name (ddhost list), a path, or path.so:id"},
     {"--model", "model.plugin", "model, as above"},
     {"--optimizer", "optimizer.plugin", "optimizer, as above", kTrains | kPlans | kCompares | kSmokes},
@@ -47,6 +47,7 @@ constexpr std::array<Flag, 30> kFlags = {{
     {"--comm", "comm.plugin", "transport between the ranks, as above"},
     {"--device", "device.plugin", "device of the ranks: auto (devices that are present, or the CPU), or as above"},
     {"--monitor", "monitor.plugins", "monitors that record the run, separated by commas", kTrains | kSmokes},
+    {"--page", "monitor.page", "show the run while it goes on at this address and port: 127.0.0.1:0", kTrains},
     {"--nproc", "run.nproc", "number of ranks; default: one for each device that is present, or 2"},
     {"--ranks-per-node", "run.ranks_per_node", "simulate nodes with this number of ranks each"},
     {"--hostfile", "launch.hostfile", "start ranks over SSH on the hosts in this file: node1 slots=4"},

@@ -187,6 +187,13 @@ struct Shortage {
   uint32_t n_ranks;  // that share them
 };
 
+// What a rank counts while it trains, for the page of a run that is going on.
+struct RankNumbers {
+  static constexpr size_t kTags = 6, kKinds = 6;  // DDH_TAG_*, DDH_SPAN_*
+  std::array<uint64_t, kTags> peak_bytes{};
+  std::array<double, kKinds> time_ms{};
+};
+
 class RankRecord {
  public:
   RankRecord() = default;
@@ -217,6 +224,9 @@ class RankRecord {
   virtual uint8_t add_plugin(std::string_view name) = 0;
   // The memory that the strategy has planned, as text for the message about a lack of memory.
   virtual void set_plan(std::string_view /*text*/) {}
+  // The same by tag, in bytes; 0: nothing, or not known.
+  virtual void set_planned(const std::array<uint64_t, RankNumbers::kTags>& /*bytes*/) {}
+  virtual void set_numbers(const RankNumbers& /*numbers*/) {}
   virtual void set_shortage(const Shortage& /*shortage*/) {}
   // The units of the model, equal on all ranks.
   virtual void set_unit_names(const char* const* names, size_t count) = 0;

@@ -122,8 +122,14 @@ class Rank : RankSetup {
 
   void announce_plan() {
     services_.seat.record.set_plan(plan_text(memory_plan_));
+    std::array<uint64_t, RankNumbers::kTags> planned{};
+    planned[DDH_TAG_COMM] = memory_plan_.comm_bytes;
     Memory::Plan expected{};
-    for (const auto& [tag, planned] : planned_tags()) expected[static_cast<size_t>(tag)] = planned;
+    for (const auto& [tag, bytes] : planned_tags()) {
+      planned[static_cast<size_t>(tag)] = bytes;
+      expected[static_cast<size_t>(tag)] = bytes;
+    }
+    services_.seat.record.set_planned(planned);
     services_.memory.expect(expected, strategy_seat_.shown);
     const auto mb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
     if (is_first() && plan_.work == Work::kTrain)

@@ -117,6 +117,7 @@ void RunOutput::step_end(const ddh_step_block& block, const StepOutcome& outcome
   Work& work = work_[facts.work];
   work.samples += facts.samples;
   work.ms += step_ms;
+  tell_launcher();
   if (!monitors_) return;
   const double items_per_s = outcome.world.items / step_ms * 1e3;
   if (known_ && !facts.values.empty()) known_->add(block.step, facts.values.front().value);
@@ -138,6 +139,20 @@ void RunOutput::step_end(const ddh_step_block& block, const StepOutcome& outcome
                  "folder; leave the files of a run alone until it ends");
   }
   tell_progress(block, facts, step_ms, items_per_s);
+}
+
+// Twice a second, for the page of a run that is going on.
+void RunOutput::tell_launcher() {
+  constexpr std::chrono::milliseconds kBetween{500};
+  static_assert(RankNumbers::kTags == kTagCount && RankNumbers::kKinds == kSpanKinds);
+  const Clock::time_point now = Clock::now();
+  if (now - told_launcher_ < kBetween) return;
+  told_launcher_ = now;
+  RankNumbers numbers;
+  const Memory::Usage usage = services_.memory.usage();
+  for (size_t tag = 0; tag < kTagCount; ++tag) numbers.peak_bytes[tag] = usage[tag].peak_bytes;
+  numbers.time_ms = services_.clock.split_ms();
+  services_.seat.record.set_numbers(numbers);
 }
 
 void RunOutput::write_step() {

@@ -116,6 +116,7 @@ class RunOutput {
   void write_config() const;
   void read_known_curve();
   void write_step();
+  void tell_launcher();
   template <class Count>
   void try_to_count(Count&& count);
   void add_usage(std::vector<RowValue>& row);
@@ -144,7 +145,7 @@ class RunOutput {
   std::map<std::pair<size_t, int32_t>, LossRise> losses_;  // on rank 0, by phase and program
   int64_t jumps_ = 0;
   Clock::time_point begin_{}, step_start_{};
-  Clock::time_point measured_{};
+  Clock::time_point measured_{}, told_launcher_{};
   std::optional<ddh_device_usage> usage_;  // of the device, at `measured_`
   Totals totals_;
   std::map<WorkKind, Work> work_;

@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+#
+# page_requests.py <build folder> <number>: sends hostile requests to the page of a run. They must change no bit of the losses,
+# take no more than 1 MiB of memory and less than 1 % of the run's processor time, and the page must still answer who knows
+# its address.
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+CLIENTS = 16
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def fail(sentence):
+    sys.exit("FAILED: " + sentence)
+
+
+def start(build, folder, page):
+    words = [os.path.join(build, "ddhost"), "--model", os.path.join(build, "tests", "plugins", "toy.so"), "--nproc", "2",
+             "train.steps=1000000000", "monitor.every=500", "checkpoint.on_exit=false", "run.quiet=true",
+             "run.dir=" + folder] + (["--page", "127.0.0.1:0"] if page else [])
+    run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if not page:
+        return run, None, None
+    for line in run.stderr:
+        if found := re.search(r"http://127\.0\.0\.1:(\d+)/([0-9a-f]{32})/", line):
+            return run, int(found.group(1)), found.group(2)
+    fail("the run printed no address of its page")
+
+
+def stop(run):
+    run.send_signal(signal.SIGINT)
+    if run.wait(60) != 130:
+        fail(f"the run ended with {run.returncode}")
+
+
+def rows(folder):
+    with open(os.path.join(folder, "metrics.jsonl")) as file:
+        read = [json.loads(line) for line in file if line.startswith('{"step"')]
+    return {row["step"]: (row["loss"], row["grad_norm"]) for row in read if "loss" in row}
+
+
+def cpu_of(path):  # seconds
+    with open(path + "/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def cpu_of_run(pid):
+    total = cpu_of(f"/proc/{pid}")
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat") as file:
+                if int(file.read().rsplit(")", 1)[1].split()[1]) == pid:
+                    total += cpu_of(f"/proc/{name}")
+        except OSError:
+            pass  # it has ended
+    return total
+
+
+def page_thread(pid):
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/comm") as file:
+            if file.read().strip() == "page":
+                return f"/proc/{pid}/task/{thread}"
+    fail("the launcher has no thread 'page'")
+
+
+def private_kib(pid):
+    with open(f"/proc/{pid}/smaps_rollup") as file:
+        return sum(int(line.split()[1]) for line in file if line.startswith("Private_"))
+
+
+def connect(port, seconds=5):
+    one = socket.socket()
+    one.settimeout(seconds)
+    one.connect(("127.0.0.1", port))
+    return one
+
+
+def ask(port, text):
+    with connect(port) as one:
+        one.sendall(text)
+        answer = b""
+        while part := one.recv(1 << 16):
+            answer += part
+    return answer
+
+
+def get(port, path, host="localhost", method="GET", more=""):
+    return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n".encode()
+
+
+class Clients:
+    """What each kind of request sends; None: the connection stays open, and sends a byte now and then."""
+
+    def __init__(self, port, token):
+        self.port, self.statuses, self.lock, self.problems = port, {}, threading.Lock(), 0
+        own = f"/{token}/"
+        self.kinds = [
+            lambda: get(port, "/" + "%032x" % random.getrandbits(128) + "/"),
+            lambda: get(port, own, host="evil.example"),
+            lambda: get(port, own, host="127.0.0.1.evil.example:80"),
+            lambda: get(port, own, method="POST", more="Content-Length: 1000000\r\n") + b"a" * 4000,
+            lambda: get(port, "/../../../../etc/passwd"),
+            lambda: get(port, own + "../../etc/passwd"),
+            lambda: get(port, own + "%2e%2e/%2e%2e/etc/passwd"),
+            lambda: get(port, own, more="X: " + "a" * 100_000 + "\r\n"),
+            lambda: get(port, own, more="".join(f"X-{i}: {i}\r\n" for i in range(5000))),
+            lambda: get(port, "/" + "a" * 50_000),
+            lambda: random.randbytes(random.randrange(1, 3000)),
+            lambda: b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + random.randbytes(300),
+            lambda: b"GET / HTTP/9.9\r\n\r\n" * 50,
+            lambda: b"",
+            lambda: None,
+            lambda: None,
+        ]
+
+    def one(self, number, open_ones):
+        text = self.kinds[number % len(self.kinds)]()
+        try:
+            client = connect(self.port)
+            if text is None:
+                client.sendall(b"GET /")
+                open_ones.append(client)
+                for slow in list(open_ones):
+                    try:
+                        slow.send(b"x")
+                    except OSError:
+                        open_ones.remove(slow)
+                while len(open_ones) > 20:
+                    open_ones.pop(0).close()
+                return
+            with client:
+                if text:
+                    client.sendall(text)
+                    status = client.recv(200)[9:12].decode()
+                    with self.lock:
+                        self.statuses[status] = self.statuses.get(status, 0) + 1
+        except OSError:  # it was left, or nobody had time for it
+            with self.lock:
+                self.problems += 1
+
+    def work(self, numbers):
+        open_ones = []
+        for number in numbers:
+            self.one(number, open_ones)
+        for one in open_ones:
+            one.close()
+
+
+def version_of(answer):
+    found = re.search(rb"X-Version: (\d+)", answer)
+    return int(found.group(1)) if found else 0
+
+
+def viewer(port, token, seen, stops):
+    """Somebody who looks at the page meanwhile."""
+    while not stops.is_set():
+        try:
+            answer = ask(port, get(port, f"/{token}/state?after={seen[-1]}"))
+            if answer.startswith(b"HTTP/1.1 200"):
+                seen.append(version_of(answer))
+        except OSError:
+            pass
+        time.sleep(1)
+
+
+def flood(run, port, token, number):
+    thread = page_thread(run.pid)
+    seen, stops, most = [0], threading.Event(), []
+    watcher = threading.Thread(target=viewer, args=(port, token, seen, stops))
+    watcher.start()
+    end = time.time() + 60
+    while len(seen) < 4 and time.time() < end:  # until the page has drawn a curve some times
+        time.sleep(0.2)
+    before, cpu, of_run, began = private_kib(run.pid), cpu_of(thread), cpu_of_run(run.pid), time.time()
+    versions = len(seen)
+    clients = Clients(port, token)
+    workers = [threading.Thread(target=clients.work, args=(range(i, number, CLIENTS),)) for i in range(CLIENTS)]
+    for worker in workers:
+        worker.start()
+    while any(worker.is_alive() for worker in workers):
+        most.append(private_kib(run.pid))
+        time.sleep(0.5)
+    cpu, of_run, seconds = cpu_of(thread) - cpu, cpu_of_run(run.pid) - of_run, time.time() - began
+    stops.set()
+    watcher.join()
+    print(f"{number} requests in {seconds:.1f} s, answers {clients.statuses}, {clients.problems} were left; the page's thread "
+          f"took {cpu:.2f} s, {100 * cpu / of_run:.2f} % of the run's {of_run:.1f} s; memory grew by {max(most) - before} KiB; "
+          f"the viewer saw {len(seen) - versions} new states")
+    if not clients.statuses or set(clients.statuses) - {"400", "403", "404", "405", "431", ""}:
+        fail("a hostile request was answered in another way")
+    for status in ("400", "403", "404", "405", "431"):
+        if clients.statuses.get(status, 0) < number / 100:
+            fail(f"fewer than 1 % of the requests were answered with {status}")
+    if cpu >= 0.01 * of_run:
+        fail("the page's thread took 1 % of the run's processor time or more")
+    if max(most) - before > 1024:
+        fail("the requests took more than 1 MiB")
+    if len(seen) == versions:
+        fail("the viewer saw no new state meanwhile")
+    if not ask(port, get(port, f"/{token}/")).startswith(b"HTTP/1.1 200"):
+        fail("the page does not answer after the requests")
+
+
+def main():
+    build, number = sys.argv[1], int(sys.argv[2])
+    with tempfile.TemporaryDirectory() as folder:
+        plain, attacked = os.path.join(folder, "plain"), os.path.join(folder, "attacked")
+        run, port, token = start(build, attacked, page=True)
+        try:
+            flood(run, port, token, number)
+            stop(run)
+        finally:
+            run.kill()
+        of_attacked = rows(attacked)
+        run, _, _ = start(build, plain, page=False)
+        try:
+            time.sleep(10)
+            stop(run)
+        finally:
+            run.kill()
+        of_plain = rows(plain)
+        common = of_plain.keys() & of_attacked.keys()
+        if len(common) < 20:
+            fail(f"only {len(common)} rows can be compared")
+        if any(of_plain[step] != of_attacked[step] for step in common):
+            fail("the losses differ from those of a run without a page")
+        print(f"the losses and norms of {len(common)} rows have the same bits as without a page")
+
+
+main()
