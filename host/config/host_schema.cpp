@@ -183,7 +183,7 @@ constexpr const char* kMonitor = R"json({"properties": {
   "progress": {"type": "string", "enum": ["auto", "on", "off"], "default": "auto",
     "description": "auto: a line that is redrawn on a terminal, else plain lines; on: always the first; off: none"},
   "page": {"type": "string", "default": "",
-    "description": "address and port of this machine at which the run shows its page while it goes on: 127.0.0.1:0; empty: none"},
+    "description": "address of this machine where a browser sees the run while it goes on: 127.0.0.1:0; empty: none"},
   "print_every": {"type": "number", "default": 10, "minimum": 0, "maximum": 1000000, "x-unit": "s",
     "description": "seconds between plain lines of progress, of which each tenth of the steps has one too; 0: no such lines"}
 }})json";

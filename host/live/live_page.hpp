@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// live/live_page.hpp: the page of a run that is going on (monitor.page, --page): report.html, with the newest state, in a browser
-// on this machine. A thread of the launcher serves it, never a rank. It reads the run's folder and the numbers that the ranks
-// write into their progress pages, and only while somebody looks at it.
+// live/live_page.hpp: the page of a run that is going on (monitor.page, --page): report.html, with the newest state, in a
+// browser on this machine. A thread of the launcher serves it, never a rank. It reads the run's folder and the numbers that
+// the ranks write into their progress pages, and only while somebody looks at it.
 #pragma once
 
 #include <memory>

@@ -35,7 +35,8 @@ Fd listen_for_page(PageAddress& at);
 std::string random_token();
 
 // The head of an HTTP request. The page has three addresses, so everything else is refused, also what another server would
-// take: other methods, a body, two Host headers, folded lines. A head of more bytes is refused. Browsers send the cookies of every other server of this machine.
+// take: other methods, a body, two Host headers, folded lines. A head of more bytes is refused too; browsers send the cookies
+// of every other server of this machine.
 inline constexpr size_t kMostRequestBytes = size_t{16} << 10;
 
 struct PageRequest {

@@ -36,6 +36,14 @@ bool is_digits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+// Other protocols begin with bytes that no head has.
+bool is_text(std::string_view bytes) {
+  return std::none_of(bytes.begin(), bytes.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte == 0x7f || (byte < 0x20 && c != '\t' && c != '\r' && c != '\n');
+  });
+}
+
 // With any port: a tunnel may have another one at its near end.
 bool names_this_host(std::string_view host, std::string_view address) {
   const bool is_v6 = address.find(':') != std::string_view::npos;
@@ -63,7 +71,7 @@ int check_headers(std::string_view headers, std::string_view address) {
     const std::string_view line = next_line(headers);
     const size_t colon = line.find(':');
     if (colon == 0 || colon == std::string_view::npos || line.find_first_of(" \t") < colon) return 400;
-    if (line.find_first_of(std::string_view("\0\r\n", 3)) != std::string_view::npos) return 400;
+    if (line.find_first_of("\r\n") != std::string_view::npos) return 400;
     const std::string name = lower(line.substr(0, colon));
     const std::string_view value = trimmed(line.substr(colon + 1));
     if (name == "content-length" || name == "transfer-encoding" || name == "upgrade") return 400;
@@ -90,6 +98,7 @@ PageRequest of_path(std::string_view path) {
 
 PageRequest read_request(std::string_view bytes, std::string_view token, std::string_view address) {
   const size_t end = bytes.substr(0, kMostRequestBytes).find("\r\n\r\n");
+  if (!is_text(bytes.substr(0, std::min(end, kMostRequestBytes)))) return refused(400);
   if (end == std::string_view::npos) return bytes.size() >= kMostRequestBytes ? refused(431) : PageRequest();
   std::string_view head = bytes.substr(0, end);
   const std::string_view line = next_line(head);

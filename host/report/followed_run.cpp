@@ -125,7 +125,7 @@ void FollowedRun::read_rows() {
       held = line;
       return;
     }
-    held.clear();
+    if (!is_evaluation(line)) held.clear();
     read_row(line);
   });
   if (!held.empty()) read_row(held);

@@ -64,10 +64,11 @@ class Browser:
 
     def open(self, url):
         self.session = None
-        target = self.call("Target.createTarget", url="about:blank", width=1240, height=1000)["targetId"]
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Runtime", "Log", "Page"):
             self.call(domain + ".enable")
+        self.call("Emulation.setDeviceMetricsOverride", width=1240, height=1000, deviceScaleFactor=1, mobile=False)
         self.call("Page.navigate", url=url)
 
     def value(self, expression):

@@ -26,7 +26,7 @@ def fail(sentence):
 
 def start(build, folder, page):
     words = [os.path.join(build, "ddhost"), "--model", os.path.join(build, "tests", "plugins", "toy.so"), "--nproc", "2",
-             "train.steps=1000000000", "monitor.every=500", "checkpoint.on_exit=false", "run.quiet=true",
+             "train.steps=1000000000", "monitor.every=100", "checkpoint.on_exit=false", "run.quiet=true",
              "run.dir=" + folder] + (["--page", "127.0.0.1:0"] if page else [])
     run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if not page:
@@ -68,10 +68,12 @@ def cpu_of_run(pid):
 
 
 def page_thread(pid):
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{thread}/comm") as file:
-            if file.read().strip() == "page":
-                return f"/proc/{pid}/task/{thread}"
+    for _ in range(100):  # it begins a little later than its address is printed
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/comm") as file:
+                if file.read().strip() == "page":
+                    return f"/proc/{pid}/task/{thread}"
+        time.sleep(0.1)
     fail("the launcher has no thread 'page'")
 
 
@@ -186,7 +188,8 @@ def flood(run, port, token, number):
     before, cpu, of_run, began = private_kib(run.pid), cpu_of(thread), cpu_of_run(run.pid), time.time()
     versions = len(seen)
     clients = Clients(port, token)
-    workers = [threading.Thread(target=clients.work, args=(range(i, number, CLIENTS),)) for i in range(CLIENTS)]
+    workers = [threading.Thread(target=clients.work, args=(range(i * number // CLIENTS, (i + 1) * number // CLIENTS),))
+               for i in range(CLIENTS)]
     for worker in workers:
         worker.start()
     while any(worker.is_alive() for worker in workers):

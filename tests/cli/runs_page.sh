@@ -32,10 +32,11 @@ while read -r line; do
   *"data peek"*gpt*) grep -q 'epoch 0: 16 samples of' out || fail "'$line' shows no samples: $(cat out err)" ;;
   *"data peek"*vit*) [[ -s sheets/peek-train-1-32-image.png ]] || fail "'$line' wrote no sheet: $(cat out err)" ;;
   *smoke*) grep -q 'all parts ended well' out || fail "'$line' did not end well: $(cat out err)" ;;
+  *--page*) grep -q '^ddhost: the page of this run: http://127.0.0.1:' err || fail "'$line' names no page: $(cat err)" ;;
   *--profile*) [[ -s runs/profiled/profile.json ]] || fail "'$line' wrote no profile" ;;
   *tune*) grep -q 'the fastest within' out && [[ -s runs/tune/tuned.json ]] || fail "'$line' found none: $(cat out err)" ;;
   *compare*) grep -q 'same bits, 5 steps' out || fail "'$line' finds other values: $(cat out)" ;;
   esac
 done < <(awk '/^```/ { code = !code; next } code && /^\.\/ddhost/' "$source/docs/runs.md")
-((n >= 16)) || fail "docs/runs.md shows $n commands; at least 16 were expected"
+((n >= 17)) || fail "docs/runs.md shows $n commands; at least 17 were expected"
 echo "$n commands of docs/runs.md ran"

@@ -71,6 +71,8 @@ TEST_CASE("everything else is refused", "[live]") {
     CHECK(status_of(get(path)) == 404);
   for (const char* method : {"POST ", "HEAD ", "PUT ", "DELETE ", "OPTIONS ", "get ", "G ", " GET "})
     CHECK(status_of(get("", "Host: localhost\r\n", method)) == 405);
+  CHECK(status_of("\x16\x03\x01") == 400);  // TLS
+  CHECK(status_of("GET /\x7f") == 400);
   CHECK(status_of("\r\n\r\n") == 400);
   CHECK(status_of("GET\r\n\r\n") == 400);
   CHECK(status_of("GET  HTTP/1.1\r\nHost: localhost\r\n\r\n") == 400);
