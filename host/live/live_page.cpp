@@ -103,7 +103,9 @@ void LivePage::begin(const RunView& run) {
   try {
     thread_ = std::thread([this] { server_->serve(stop_.get()); });
     ::pthread_setname_np(thread_.native_handle(), "page");
-  } catch (const std::system_error&) {  // the run goes on without its page
+  } catch (const std::system_error& error) {
+    print_sentence(
+        ddh::str("warning: the page of the run is not shown, because the system gives no thread: ", error.what()));
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }

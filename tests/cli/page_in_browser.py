@@ -77,7 +77,7 @@ class Browser:
             fail(f"{expression}: {result['exceptionDetails']}")
         return result["result"].get("value")
 
-    def wait_for(self, expression, what, seconds=40):
+    def wait_for(self, expression, what, seconds=90):
         end = time.time() + seconds
         while time.time() < end:
             if value := self.value(expression):
@@ -90,7 +90,7 @@ def start(build, folder):
     toy = os.path.join(build, "tests", "plugins", "toy.so")
     run = subprocess.Popen(
         [os.path.join(build, "ddhost"), "--model", toy, "--nproc", "2", "--page", "127.0.0.1:0", "train.steps=100000000",
-         "train.eval_every=20000", "monitor.every=500", "checkpoint.every=100000", "run.quiet=true", "run.dir=" + folder],
+         "train.eval_every=20000", "monitor.every=500", "checkpoint.every=5000", "run.quiet=true", "run.dir=" + folder],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     for line in run.stderr:
         if found := re.search(r"http://127\.0\.0\.1:\d+/[0-9a-f]{32}/", line):
@@ -115,7 +115,7 @@ def check_live(browser, run, url, picture):
                              "a row for each rank": "[...document.querySelectorAll('tr')].filter(one => /^[01]\\t/.test(one.innerText)).length === 2",
                              "a checkpoint": "document.body.innerText.includes('step-')",
                              "a running run": "document.querySelector('.state').innerText === 'running'"}.items():
-        browser.wait_for(expression, what, 20)
+        browser.wait_for(expression, what)
     if browser.value("document.querySelectorAll('#run i, #run img, #run script').length") != 0:
         fail("a text of the run became an element")
     if "<i>" not in browser.value("document.querySelector('h1').innerText"):

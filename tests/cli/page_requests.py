@@ -3,7 +3,7 @@
 #
 # page_requests.py <build folder> <number>: sends hostile requests to the page of a run. They must change no bit of the losses,
 # take no more than 1 MiB of memory and less than 1 % of the run's processor time, and the page must still answer who knows
-# its address.
+# its address. The page also stays where it is when the ranks start again.
 import json
 import os
 import random
@@ -24,10 +24,10 @@ def fail(sentence):
     sys.exit("FAILED: " + sentence)
 
 
-def start(build, folder, page):
+def start(build, folder, page, more=()):
     words = [os.path.join(build, "ddhost"), "--model", os.path.join(build, "tests", "plugins", "toy.so"), "--nproc", "2",
              "train.steps=1000000000", "monitor.every=100", "checkpoint.on_exit=false", "run.quiet=true",
-             "run.dir=" + folder] + (["--page", "127.0.0.1:0"] if page else [])
+             "run.dir=" + folder] + (["--page", "127.0.0.1:0"] if page else []) + list(more)
     run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if not page:
         return run, None, None
@@ -55,15 +55,19 @@ def cpu_of(path):  # seconds
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def parent_of(name):
+    try:
+        with open(f"/proc/{name}/stat") as file:
+            return int(file.read().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0  # it has ended
+
+
 def cpu_of_run(pid):
     total = cpu_of(f"/proc/{pid}")
     for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat") as file:
-                if int(file.read().rsplit(")", 1)[1].split()[1]) == pid:
-                    total += cpu_of(f"/proc/{name}")
-        except OSError:
-            pass  # it has ended
+        if parent_of(name) == pid:
+            total += cpu_of(f"/proc/{name}")
     return total
 
 
@@ -89,8 +93,8 @@ def connect(port, seconds=5):
     return one
 
 
-def ask(port, text):
-    with connect(port) as one:
+def ask(port, text, seconds=5):
+    with connect(port, seconds) as one:
         one.sendall(text)
         answer = b""
         while part := one.recv(1 << 16):
@@ -216,6 +220,30 @@ def flood(run, port, token, number):
         fail("the page does not answer after the requests")
 
 
+def check_restart(build, folder):
+    run, port, token = start(build, folder, True, ["launch.max_restarts=1", "checkpoint.every=2000"])
+    try:
+        def wait_for_state(after):
+            end = time.time() + 60
+            while time.time() < end:
+                answer = ask(port, get(port, f"/{token}/state?after={after}"), 20)
+                if b"running" in answer and b"<path d=" in answer and b"X-Run: live" in answer:
+                    return version_of(answer)
+                after = max(after, version_of(answer))
+            fail("the page shows no run")
+        version = wait_for_state(0)
+        rank = next(name for name in filter(str.isdigit, os.listdir("/proc")) if parent_of(name) == run.pid)
+        os.kill(int(rank), signal.SIGKILL)
+        if not any("restart 1 of 1" in line for line in run.stderr):
+            fail("the ranks did not start again")
+        if wait_for_state(version) <= version:
+            fail("the page shows an older state after the restart")
+        stop(run)
+    finally:
+        run.kill()
+    print("the page goes on at its address when the ranks start again")
+
+
 def main():
     build, number = sys.argv[1], int(sys.argv[2])
     with tempfile.TemporaryDirectory() as folder:
@@ -239,6 +267,7 @@ def main():
             fail(f"only {len(common)} rows can be compared")
         if any(of_plain[step] != of_attacked[step] for step in common):
             fail("the losses differ from those of a run without a page")
+        check_restart(build, os.path.join(folder, "again"))
         print(f"the losses and norms of {len(common)} rows have the same bits as without a page")
 
 
