@@ -329,6 +329,9 @@ TEST_CASE("ports, addresses and numbers of hosts of launchers are ours", "[cli]"
   std::ofstream(folder.file("hosts")) << "node1 slots=8\nnode2 slots=8\n";
   CHECK(config_of({"--hostfile", folder.file("hosts"), "--num_gpus", "4"})["run"]["nproc"] == 8);
   CHECK(config_of({"-hostfile=" + folder.file("hosts"), "--num_nodes=1", "--num_gpus=4"})["run"]["nproc"] == 4);
+  CHECK(config_of({"-H", folder.file("hosts"), "--num_gpus", "4", "-e", "node2"})["run"]["nproc"] == 4);
+  CHECK(config_of({"-H", folder.file("hosts"), "-i", "node1:0,1@node2"})["run"]["nproc"] == 10);
+  CHECK(config_of({"-q"})["run"]["quiet"] == true);
   CHECK(config_of({"--hostfile", folder.file("hosts"), "--nnodes=1"})["run"]["nproc"] == 8);
   CHECK(config_of({"--hostfile", folder.file("hosts"), "--num_machines=1"})["run"]["nproc"] == 8);
   CHECK(config_of({"--num_gpus=4"})["run"]["nproc"] == 4);
