@@ -95,9 +95,9 @@ std::string choices_of(const CommandLine& line, Registry& registry) {
 }
 
 Json choices(const CommandLine& line, Registry& registry) {
-  constexpr std::chrono::seconds kPatience{60};
+  constexpr std::chrono::seconds kForDryRun{60};
   ChildProcess child("to prepare the run", [&] { return choices_of(line, registry); });
-  const std::optional<std::string> answer = child.answer(ChildProcess::Clock::now() + kPatience);
+  const std::optional<std::string> answer = child.answer(ChildProcess::Clock::now() + kForDryRun);
   if (!answer) return {{"problem", "the preparation of the run ended without an answer; start the run to see why"}};
   return read_json(*answer);
 }

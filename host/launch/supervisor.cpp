@@ -14,7 +14,7 @@
 namespace ddhost {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 std::string signal_text(int number) { return ddh::str("signal ", number, " (", ::strsignal(number), ")"); }
 
@@ -87,7 +87,7 @@ Outcome Supervisor::run() {
     if (!is_running()) tell_end();
     wait_for_news();
     watch();
-    if (deadline_ && Clock::now() >= *deadline_) {
+    if (deadline_ && SteadyClock::now() >= *deadline_) {
       end_.killed_after_stop = end_.stop_signal != 0;
       kill_all();
       deadline_.reset();
@@ -176,7 +176,7 @@ void Supervisor::wait_for_news() {
     const int mine = static_cast<int>(std::max<int64_t>(limit.count(), 0));
     timeout = timeout < 0 ? mine : std::min(timeout, mine);
   };
-  if (deadline_) at_most(std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()));
+  if (deadline_) at_most(std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - SteadyClock::now()));
   if (watchdog_.interval()) at_most(*watchdog_.interval());
   if (standstill_.interval()) at_most(*standstill_.interval());
   if (args_.cluster != nullptr && args_.cluster->timeout_ms() >= 0)
@@ -292,7 +292,7 @@ void Supervisor::reap_rank(int rank) {
 }
 
 void Supervisor::watch() {
-  const auto now = Clock::now();
+  const auto now = SteadyClock::now();
   if (ranks_are_threads() && !end_.failed)
     for (int rank = 0; rank < args_.world_size; ++rank)
       if (progress_.failure(rank).order != 0 && !end_.failed) {
@@ -432,11 +432,11 @@ void Supervisor::set_states(Watchdog::RankState state) {
 
 void Supervisor::set_state(int rank, Watchdog::RankState state) {
   watchdog_.set_state(rank, state);
-  standstill_.set_state(rank, state, Clock::now());
+  standstill_.set_state(rank, state, SteadyClock::now());
 }
 
 void Supervisor::set_deadline(std::chrono::milliseconds from_now) {
-  const auto candidate = Clock::now() + from_now;
+  const auto candidate = SteadyClock::now() + from_now;
   if (!deadline_ || candidate < *deadline_) deadline_ = candidate;
 }
 

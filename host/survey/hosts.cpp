@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-using Clock = HostTalk::Clock;
+using SteadyClock = HostTalk::Clock;
 
 // A file beside run.dir, by which other hosts show that they share the disk. It lives as long as the object.
 class Mark {
@@ -111,13 +111,13 @@ void judge(SurveyedHost& host, const Facts& own, const FactsWanted& wanted, cons
 }
 
 // The first answer of a host. A signal that ends the program ends the wait, so that the mark does not stay.
-std::optional<Json> first_answer(HostTalk& talk, Clock::time_point until, const SignalsWhileJoining& waiting) {
+std::optional<Json> first_answer(HostTalk& talk, SteadyClock::time_point until, const SignalsWhileJoining& waiting) {
   constexpr std::chrono::milliseconds kSlice{100};
   for (;;) {
     waiting.require_no_signal();
-    const auto slice = std::min(until, Clock::now() + kSlice);
+    const auto slice = std::min(until, SteadyClock::now() + kSlice);
     std::optional<Json> answer = talk.hear(slice);
-    const bool has_ended = Clock::now() < slice;
+    const bool has_ended = SteadyClock::now() < slice;
     if (answer || has_ended || slice == until) return answer;
   }
 }
@@ -127,7 +127,7 @@ std::optional<Json> first_answer(HostTalk& talk, Clock::time_point until, const 
 Json ask(SurveyedHost& host, const Json& question) {
   constexpr std::chrono::seconds kPatience{30};
   host.talk->say(question);
-  std::optional<Json> answer = host.talk->hear(Clock::now() + kPatience);
+  std::optional<Json> answer = host.talk->hear(SteadyClock::now() + kPatience);
   if (!answer)
     return {{"problem", "host " + host.host.name + " has ended its connection; connect to it by hand to see why"}};
   return *answer;
@@ -137,7 +137,7 @@ std::vector<SurveyedHost> survey_hosts(const SurveySettings& settings, bool own_
   const SignalsWhileJoining waiting;
   const Mark mark(settings.run_dir);
   const FactsWanted wanted{fs::current_path(), mark.path(), mark.text(), settings.plugins, settings.files};
-  const auto until = Clock::now() + settings.patience;
+  const auto until = SteadyClock::now() + settings.patience;
   std::vector<SurveyedHost> hosts;
   for (const Host& host : settings.hosts) {
     SurveyedHost& one = hosts.emplace_back();

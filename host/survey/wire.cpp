@@ -17,7 +17,7 @@
 namespace ddhost {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr size_t kPart = size_t{1} << 20;
 constexpr std::chrono::seconds kPatience{5};  // of one call
@@ -56,20 +56,20 @@ bool receive_all(const Fd& socket, void* data, size_t bytes) {
 
 // Seconds of one request.
 std::optional<double> request(const Fd& socket, uint64_t bytes, const std::vector<char>& part) {
-  const auto begin = Clock::now();
+  const auto begin = SteadyClock::now();
   bool is_sent = send_all(socket, &bytes, sizeof bytes);
   for (uint64_t done = 0; is_sent && done < bytes; done += part.size())
     is_sent = send_all(socket, part.data(), static_cast<size_t>(std::min<uint64_t>(part.size(), bytes - done)));
   uint64_t echo = 0;
   if (!is_sent || !receive_all(socket, &echo, sizeof echo) || echo != bytes) return std::nullopt;
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+  return std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }
 
 }  // namespace
 
-void WireListener::serve(Clock::time_point deadline) {
+void WireListener::serve(SteadyClock::time_point deadline) {
   std::vector<Guest> guests;
-  while (guests.empty() && Clock::now() < deadline) {
+  while (guests.empty() && SteadyClock::now() < deadline) {
     std::vector<pollfd> set = door_.poll_set();
     ::poll(set.data(), set.size(), 50);
     guests = door_.serve(set);
@@ -79,7 +79,7 @@ void WireListener::serve(Clock::time_point deadline) {
   set_patience(socket);
   std::vector<char> part(kPart);
   uint64_t bytes = 0;
-  while (Clock::now() < deadline && receive_all(socket, &bytes, sizeof bytes)) {
+  while (SteadyClock::now() < deadline && receive_all(socket, &bytes, sizeof bytes)) {
     for (uint64_t done = 0; done < bytes; done += part.size())
       if (!receive_all(socket, part.data(), static_cast<size_t>(std::min<uint64_t>(part.size(), bytes - done)))) return;
     if (!send_all(socket, &bytes, sizeof bytes)) return;
@@ -87,7 +87,7 @@ void WireListener::serve(Clock::time_point deadline) {
 }
 
 WireSpeed measure_wire(const Endpoint& endpoint, const Token& token) {
-  const Admission in = enter(endpoint, token, GuestKind::kAgent, 0, Clock::now() + kPatience);
+  const Admission in = enter(endpoint, token, GuestKind::kAgent, 0, SteadyClock::now() + kPatience);
   if (!in.socket) return {0, 0, in.problem};
   set_patience(*in.socket);
   const std::vector<char> part(kPart, 'x');

@@ -18,7 +18,7 @@
 namespace ddhost {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 struct Member {
   std::unique_ptr<ControlLink> link;
@@ -92,7 +92,7 @@ class Head final : public Cluster {
   void tell_save() override { tell_all({{"save", true}}); }
   void tell_end(int exit_code, bool again) override {
     tell_all({{"end", exit_code}, {"again", again}});
-    const auto deadline = Clock::now() + std::chrono::seconds(2);
+    const auto deadline = SteadyClock::now() + std::chrono::seconds(2);
     for (Member& member : members_)
       if (member.link != nullptr) member.link->finish(deadline);
   }
@@ -123,11 +123,11 @@ class Head final : public Cluster {
 
   // Until all members have joined.
   void meet() {
-    const auto deadline = Clock::now() + settings_.timeout;
+    const auto deadline = SteadyClock::now() + settings_.timeout;
     std::vector<std::unique_ptr<ControlLink>> new_links;
     while (!missing().empty()) {
       waiting_.require_no_signal();
-      if (Clock::now() >= deadline)
+      if (SteadyClock::now() >= deadline)
         ddh::fail(DDH_DEADLINE_EXCEEDED, missing(), " of the ", members_.size(), " that ", placement_.launcher,
                   " started ", missing().find(',') == std::string::npos ? "has" : "have", " not come within ",
                   settings_.timeout.count() / 1000, " s (launch.timeout); see what ", placement_.launcher,
@@ -173,7 +173,7 @@ class Head final : public Cluster {
     const std::string host = plain_text(join.at("host").get<std::string>(), 100);
     const auto refuse = [&](const std::string& why) {
       link->send({{"refused", why}});
-      link->flush(Clock::now() + std::chrono::seconds(1));
+      link->flush(SteadyClock::now() + std::chrono::seconds(1));
       ddh::fail(DDH_FAILED_PRECONDITION, why);
     };
     if (join.at("tasks") != members_.size())

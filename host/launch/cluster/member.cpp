@@ -11,13 +11,13 @@
 namespace ddhost {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPause{50};
 
 class AsMember final : public Cluster {
  public:
   AsMember(const Placement& placement, const ClusterSettings& settings) : placement_(placement), settings_(settings) {
-    const auto deadline = Clock::now() + settings.timeout;
+    const auto deadline = SteadyClock::now() + settings.timeout;
     find_head(deadline);
     wait_for_start(deadline);
   }
@@ -27,8 +27,8 @@ class AsMember final : public Cluster {
   [[nodiscard]] std::vector<Fd> store_sockets(int count) override {
     std::vector<Fd> sockets;
     for (int i = 0; i < count; ++i) {
-      Admission admission =
-          enter(meeting_.at, meeting_.token, GuestKind::kStore, placement_.task, Clock::now() + settings_.timeout);
+      Admission admission = enter(meeting_.at, meeting_.token, GuestKind::kStore, placement_.task,
+                                  SteadyClock::now() + settings_.timeout);
       if (!admission.socket)
         ddh::fail(DDH_UNAVAILABLE, "the head of the run at ", meeting_.at.text(),
                   " can't be reached: ", admission.problem);
@@ -69,11 +69,11 @@ class AsMember final : public Cluster {
   void forget() override { link_.reset(); }
 
  private:
-  void find_head(Clock::time_point deadline) {
+  void find_head(SteadyClock::time_point deadline) {
     const std::optional<Meeting> of_variables = settings_.meeting ? settings_.meeting : meeting_of_variables();
     const auto path = of_variables ? std::filesystem::path() : rendezvous_path(settings_.rendezvous, placement_.job);
     std::string problem = "its rendezvous file '" + path.string() + "' does not appear";
-    for (; Clock::now() < deadline; std::this_thread::sleep_for(kPause)) {
+    for (; SteadyClock::now() < deadline; std::this_thread::sleep_for(kPause)) {
       waiting_.require_no_signal();
       const std::optional<Meeting> meeting = of_variables ? of_variables : read_rendezvous(path);
       if (!meeting) continue;
@@ -102,8 +102,8 @@ class AsMember final : public Cluster {
                    {"address", address}}}});
   }
 
-  void wait_for_start(Clock::time_point deadline) {
-    while (Clock::now() < deadline) {
+  void wait_for_start(SteadyClock::time_point deadline) {
+    while (SteadyClock::now() < deadline) {
       waiting_.require_no_signal();
       pollfd set = link_->to_poll();
       ::poll(&set, 1, 100);
