@@ -68,7 +68,7 @@ void PageServer::serve_last() {
   constexpr auto kLeast = 1s, kMost = 3s;
   const Clock::time_point now = Clock::now();
   const Clock::time_point least = now + kLeast, most = now + kMost;
-  while (Clock::now() < (has_viewers() ? most : least)) turn(-1, least);
+  while (Clock::now() < (has_viewers() ? most : least)) turn(-1, Clock::now() + 50ms);
 }
 
 bool PageServer::is_viewed() const {
