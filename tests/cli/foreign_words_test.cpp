@@ -161,8 +161,9 @@ TEST_CASE("words of --fsdp and --report_to have any order", "[cli]") {
   check_refused({"--fsdp", "offload"}, {"--fsdp 'offload'", "add full_shard"});
   check_refused({"--fsdp", "half_shard"}, {"--fsdp 'half_shard'", "full_shard"});
   const auto monitors = [](const WordList& words) { return config_of(words)["monitor"]["plugins"]; };
-  CHECK(monitors({"--report_to", "wandb"}) == Json({"jsonl", "sqlite"}));
-  CHECK(monitors({"--report_to", "tensorboard", "wandb", "--seed", "3"}) == Json({"jsonl", "tensorboard", "sqlite"}));
+  CHECK(monitors({"--report_to", "wandb"}) == Json({"jsonl", "wandb"}));
+  CHECK(monitors({"--report_to", "trackio"}) == Json({"jsonl", "sqlite"}));
+  CHECK(monitors({"--report_to", "tensorboard", "wandb", "--seed", "3"}) == Json({"jsonl", "tensorboard", "wandb"}));
   CHECK(monitors({"--report_to=none"}) == config_of({})["monitor"]["plugins"]);
   CHECK(monitors({"--report_to", "neptune"}) == config_of({})["monitor"]["plugins"]);
 }
@@ -221,6 +222,8 @@ TEST_CASE("families of words are taken by their beginning, and with a value or w
     config["run"]["dir"] = plain["run"]["dir"];
     CHECK(config == plain);
   }
+  CHECK(config_of({"--fp8_use_autocast_during_eval", "train.steps=2"})["train"]["steps"] == 2);
+  CHECK(config_of({"-t", "train.steps=2"})["train"]["steps"] == 2);
   check_refused({"--parallelism_config_tp_size", "2"}, {"--parallelism_config_tp_size '2'", "leave it out"});
   check_refused({"--offload_param_device", "nvme", "--offload_param_nvme_path"}, {"has no value"});
 }

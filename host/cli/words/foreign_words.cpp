@@ -165,10 +165,15 @@ class ForeignWords {
     return entry;
   }
 
-  // Whether the word has no effect, and no value follows: it may be a switch in another version.
+  // Whether the word has no effect, and no value follows: it may be a switch in another version. A flag or key=value that
+  // follows is not its value.
   [[nodiscard]] bool is_without_effect(const Json& flag) const {
-    return flag.contains("no_effect") && words_[at_].find('=') == std::string::npos &&
-           (at_ + 1 >= words_.size() || words_[at_ + 1].starts_with("--"));
+    if (!flag.contains("no_effect") || words_[at_].find('=') != std::string::npos) return false;
+    if (at_ + 1 >= words_.size()) return true;
+    const std::string& next = words_[at_ + 1];
+    const bool is_number =
+        next.size() > 1 && next[0] == '-' && next.find_first_not_of("0123456789.", 1) == std::string::npos;
+    return (next.starts_with('-') && !is_number) || next.find('=') != std::string::npos;
   }
   // Further words that the flag knows belong to its value.
   std::string value_of(const Json& flag) {

@@ -10,7 +10,7 @@ namespace ddhost {
 namespace {
 
 constexpr int64_t kSteps = 50;
-constexpr double kSlow = 1.2, kLeastMs = 1;
+constexpr double kSlow = 1.2, kLeastMs = 2;
 
 size_t at(StepSection section) { return static_cast<size_t>(section); }
 
@@ -30,17 +30,7 @@ double median_of(std::span<const SectionTimes> steps, const MsOf& ms_of) {
 
 bool is_slow(double ms, double median_ms) { return ms > kSlow * median_ms && ms >= median_ms + kLeastMs; }
 
-double own_work(const SectionTimes& times) { return times[at(StepSection::compute)] + times[at(StepSection::data)]; }
-double whole(const SectionTimes& times) { return std::accumulate(times.begin(), times.end(), 0.0); }
-
-// The rank that takes longest by `ms_of`, if it is slow.
-template <class MsOf>
-std::optional<size_t> slowest_by(std::span<const SectionTimes> steps, const MsOf& ms_of) {
-  const auto longest = std::max_element(
-      steps.begin(), steps.end(), [&](const SectionTimes& a, const SectionTimes& b) { return ms_of(a) < ms_of(b); });
-  if (!is_slow(ms_of(*longest), median_of(steps, ms_of))) return std::nullopt;
-  return static_cast<size_t>(longest - steps.begin());
-}
+double own_work(const SectionTimes& times) { return std::accumulate(times.begin(), times.end(), 0.0); }
 
 std::string ms_text(double ms) {
   char text[32];
@@ -54,40 +44,41 @@ std::string what_takes_long(const SlowRank& slow) {
   switch (slow.section) {
     case StepSection::compute:
       return "computes for " + ms + " of a step";
-    case StepSection::communication:
-      return "communicates for " + ms + " of a step";
     case StepSection::data:
+      return "waits for data for " + ms + " of a step";
+    case StepSection::other:
       break;
   }
-  return "waits for data for " + ms + " of a step";
+  return "takes " + ms + " of a step beside computing, communication and data";
 }
 
 const char* cure(StepSection section) {
   switch (section) {
     case StepSection::compute:
       return "look for other programs on its cores (top), or give each rank as many cores as the others";
-    case StepSection::communication:
-      return "compare the rates of the hosts with ddhost doctor --hostfile";
     case StepSection::data:
+      return "raise data.workers, or put its data on a faster disk";
+    case StepSection::other:
       break;
   }
-  return "raise data.workers, or put its data on a faster disk";
+  return "see with --profile what it does: it may write files to a slow disk";
 }
 
 }  // namespace
 
 std::optional<SlowRank> slowest_rank(std::span<const SectionTimes> steps) {
   if (steps.size() < 2) return std::nullopt;
-  std::optional<size_t> slowest = slowest_by(steps, own_work);
-  if (!slowest) slowest = slowest_by(steps, whole);
-  if (!slowest) return std::nullopt;
+  const auto shorter = [](const SectionTimes& a, const SectionTimes& b) { return own_work(a) < own_work(b); };
+  const auto slowest = std::max_element(steps.begin(), steps.end(), shorter);
+  if (!is_slow(own_work(*slowest), median_of(steps, own_work))) return std::nullopt;
   std::array<double, kStepSections> medians{};
   size_t most = 0;
   for (size_t section = 0; section < kStepSections; ++section) {
     medians[section] = median_of(steps, [&](const SectionTimes& times) { return times[section]; });
-    if (steps[*slowest][section] - medians[section] > steps[*slowest][most] - medians[most]) most = section;
+    if ((*slowest)[section] - medians[section] > (*slowest)[most] - medians[most]) most = section;
   }
-  return SlowRank{static_cast<int32_t>(*slowest), static_cast<StepSection>(most), steps[*slowest][most], medians[most]};
+  return SlowRank{static_cast<int32_t>(slowest - steps.begin()), static_cast<StepSection>(most), (*slowest)[most],
+                  medians[most]};
 }
 
 // Steps of a rhythm end where all ranks agree.
@@ -100,13 +91,14 @@ SectionTimes SlowRanks::times_now() const {
   const auto ms = services_.clock.split_ms();
   SectionTimes out{};
   out[at(StepSection::compute)] = ms[DDH_SPAN_FORWARD] + ms[DDH_SPAN_BACKWARD] + ms[DDH_SPAN_OPTIM];
-  out[at(StepSection::communication)] = ms[DDH_SPAN_COMM];
   out[at(StepSection::data)] = ms[DDH_SPAN_DATA];
+  out[at(StepSection::other)] = ms[DDH_SPAN_OTHER];
   return out;
 }
 
 void SlowRanks::step_done(int64_t step) {
-  if (services_.seat.world_size() == 1) return;
+  // A device computes after its work was queued, and the spans measure the queueing.
+  if (services_.seat.world_size() == 1 || !services_.device->is_host_memory()) return;
   if (!since_) since_ = step - 1;  // the clock began with this step
   if (step % every_ != 0) return;
   const SectionTimes now = times_now();

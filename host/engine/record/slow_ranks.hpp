@@ -3,9 +3,8 @@
 // engine/record/slow_ranks.hpp: names a rank that the others wait for. Every 50 steps the ranks exchange the time that each
 // took by section, and rank 0 compares them with the median rank. It reads times alone, so it changes nothing of a run.
 //
-// Ranks that agree in every step take equally long, because the fast ones wait in collectives. So compute and data are
-// compared, which contain no waiting. Communication is compared only for a rank whose whole step takes longer, which
-// happens under strategies whose ranks agree rarely.
+// All ranks take equally long between two exchanges, because the fast ones wait in collectives. So the time outside of
+// collectives is compared. A slow link is not found so: all wait for it.
 #pragma once
 
 #include <array>
@@ -19,10 +18,11 @@
 
 namespace ddhost {
 
-enum class StepSection : uint8_t { compute, communication, data };
+enum class StepSection : uint8_t { compute, data, other };
 inline constexpr size_t kStepSections = 3;
 
-// Milliseconds of a rank's step. Compute: forward, backward, optimizer. Data: waiting for micro-batches.
+// Milliseconds of a rank's step outside of collectives. Compute: forward, backward, optimizer. Data: waiting for micro-batches.
+// Other: files, monitors, the code of the strategy and of the host.
 using SectionTimes = std::array<double, kStepSections>;
 
 struct SlowRank {
@@ -32,7 +32,7 @@ struct SlowRank {
   bool operator==(const SlowRank&) const = default;
 };
 
-// The rank that takes longest, if that is above 1.2 times the median rank and by at least 1 ms. `steps`: of each rank, the
+// The rank that takes longest, if that is above 1.2 times the median rank and by at least 2 ms. `steps`: of each rank, the
 // mean of some steps. With an even number of ranks the median is the lower of the two in the middle.
 std::optional<SlowRank> slowest_rank(std::span<const SectionTimes> steps);
 

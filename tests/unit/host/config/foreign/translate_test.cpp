@@ -135,7 +135,8 @@ TEST_CASE("profilers become a profile, and services a monitor", "[foreign]") {
   CHECK(ours(with_batch("comms_logger: {enabled: true}, flops_profiler: {enabled: true}"), "profile.steps") == "auto");
   CHECK(ours(with_batch("flops_profiler: {enabled: false}"), "profile.steps").is_null());
   CHECK(ours(with_batch("wandb: {enabled: true, project: 'p'}, tensorboard: {enabled: true}"), "monitor.plugins") ==
-        Json({"jsonl", "tensorboard", "sqlite"}));
+        Json({"jsonl", "tensorboard", "wandb"}));
+  CHECK(ours(with_batch("wandb: {enabled: true, project: 'p'}"), "monitor.wandb.project") == "p");
   CHECK(ours(with_batch("wandb: {enabled: false}, csv_monitor: {enabled: true}"), "monitor.plugins") ==
         Json({"jsonl", "csv"}));
 }
