@@ -84,11 +84,15 @@ void check_low_precision(const std::string& network) {
     for (const std::vector<float>& g : low.gradients) all.insert(all.end(), g.begin(), g.end());
     const bool has_other_lstm = network == "cnn_lstm" && compute == "bf16" && !__builtin_cpu_supports("avx512f");
     CHECK(relative_distance(all, expected_all) < (has_other_lstm ? 4 : 2) * std::sqrt(roundoff));
+    // With AVX-512 FP16 (Intel Xeon, 4th generation and later) a gradient has 21.4.
+    const bool has_other_convolutions =
+        network == "mobilenet_v3_small" && compute == "fp16" && __builtin_cpu_supports("avx512fp16");
     for (size_t i = 0; i < expected.gradients.size(); ++i) {
       const std::vector<float>&g = low.gradients[i], &e = expected.gradients[i];
       CAPTURE(i);
       CHECK(std::isfinite(norm(g)));
-      if (norm(e) > 1e-3 * norm(expected_all)) CHECK(relative_distance(g, e) < 12 * std::sqrt(roundoff));
+      if (norm(e) > 1e-3 * norm(expected_all))
+        CHECK(relative_distance(g, e) < (has_other_convolutions ? 24 : 12) * std::sqrt(roundoff));
     }
   }
 }
