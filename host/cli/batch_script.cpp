@@ -31,7 +31,7 @@ std::vector<std::string> words_of_run(const std::vector<std::string>& words) {
     const bool has_value = word.find('=') != std::string::npos;
     if (std::find(flags.begin(), flags.end(), word.substr(0, word.find('='))) != flags.end())
       i += has_value ? 0 : 1;
-    else if (std::none_of(keys.begin(), keys.end(), begins))
+    else if (word != "--dry-run" && std::none_of(keys.begin(), keys.end(), begins))  // the job itself trains
       out.push_back(word);
   }
   return out;

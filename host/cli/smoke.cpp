@@ -70,7 +70,10 @@ class Smoke {
         part("resume under " + one_line(strategy), [&] { return resume(trained, strategy); });
       part("export the weights", [&] { return export_weights(trained); });
     } catch (const PartFailed& failed) {
-      if (StopSignals::seen() != 0) return 128 + StopSignals::seen();
+      if (StopSignals::seen() != 0) {
+        print_sentence(ddh::str("a signal ended the smoke test; the logs of its parts are in ", folder_.string()));
+        return 128 + StopSignals::seen();
+      }
       print_sentence(failed.sentence);
       return failed.code;
     }
@@ -257,7 +260,8 @@ class Smoke {
   [[nodiscard]] static PastRun run_of(const fs::path& run) {
     PastRun past = read_past_run(run, Rows::all);
     if (!past.loss)
-      ddh::fail(DDH_DATA_LOSS, "'", run.string(), "' has no loss of its last step; look into its log.txt");
+      ddh::fail(DDH_DATA_LOSS, "'", run.string(), "' has no rows of JSON with a loss of its last step; leave ",
+                "monitor.plugins out, or add a monitor that writes metrics.jsonl");
     return past;
   }
 
