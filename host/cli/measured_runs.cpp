@@ -28,6 +28,7 @@ namespace ddhost {
 namespace {
 
 constexpr const char* kEpochs = "train.epochs";  // runs are measured by steps
+constexpr const char* kPage = "monitor.page";
 constexpr int64_t kProbeSteps = 4, kFewestSteps = 6, kMostSteps = 200;
 constexpr std::array<int, 3> kStopSignals = {SIGINT, SIGTERM, SIGHUP};
 
@@ -121,7 +122,7 @@ std::vector<std::string> words_of_options(const CommandLine& line) {
     if (!choice.version.empty()) words.insert(words.end(), {"--compat", choice.format + "-" + choice.version});
   }
   for (const Override& one : line.overrides)
-    if (one.source != "--model" && one.key != kEpochs) words.push_back(one.key + "=" + one.text);
+    if (one.source != "--model" && one.key != kEpochs && one.key != kPage) words.push_back(one.key + "=" + one.text);
   return words;
 }
 
@@ -238,6 +239,7 @@ std::vector<std::string> MeasuredRuns::words_of(const ComparedCase& of, int64_t 
   if (!of.size.empty()) words.push_back("model.size=" + of.size);
   words.insert(words.end(), of.options.begin(), of.options.end());
   words.insert(words.end(), {"--strategy", of.strategy, ddh::str("train.steps=", steps), "monitor.every=1"});
+  words.push_back(ddh::str(kPage, "="));  // also of the file: it would take time, and its port may be in use
   words.push_back("run.dir=" + fs::absolute(folder).string());
   return words;
 }

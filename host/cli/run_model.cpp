@@ -19,6 +19,7 @@
 #include "engine/record/run_history.hpp"
 #include "engine/state/initialize.hpp"
 #include "launch/launch.hpp"
+#include "live/address.hpp"
 #include "live/live_page.hpp"
 #include "plan/convert.hpp"
 #include "plan/decisions.hpp"
@@ -253,7 +254,9 @@ void prepare_restart(const std::filesystem::path& folder, const UserConfig& user
 void open_page(const CommandLine& line, const Config& host, const Cluster* cluster, std::unique_ptr<LivePage>& page) {
   const std::string& address = host.text("monitor.page");
   const bool is_head = cluster == nullptr || cluster->is_head();
-  if (address.empty() || page != nullptr || !is_head || line.dry_run || line.command != Command::kTrain) return;
+  if (address.empty()) return;
+  static_cast<void>(parse_page_address(address));  // a bad one is refused also where there will be no page
+  if (page != nullptr || !is_head || line.dry_run || line.command != Command::kTrain) return;
   page = std::make_unique<LivePage>(address);
   print_sentence("the page of this run: " + page->url());
 }

@@ -27,8 +27,9 @@ namespace {
 constexpr int64_t kStepsOfProgram = 2;
 constexpr const char* kMark = "smoke.json";
 // Options of the run that a smoke test chooses itself.
-constexpr std::array<std::string_view, 7> kReplaced = {
-    "run.dir", "run.name", "run.resume", "train.steps", "train.epochs", "train.save_final", "train.eval_every"};
+constexpr std::array<std::string_view, 8> kReplaced = {"run.dir",          "run.name",     "run.resume",
+                                                       "train.steps",      "train.epochs", "train.save_final",
+                                                       "train.eval_every", "monitor.page"};
 // Seconds on two idle cores, for each parameter: the processor time of the GPT of 124 million was 37 s, that of the ViT of 86
 // million 29 s. Who waits longer than the other number of seconds is told before.
 constexpr double kSecondsOfParameter = 20 / 124.5e6, kUntoldSeconds = 30;
@@ -130,6 +131,7 @@ class Smoke {
     for (const Override& one : line_.overrides)
       if (std::find(kReplaced.begin(), kReplaced.end(), one.key) == kReplaced.end())
         words.push_back(one.key + "=" + one.text);
+    words.emplace_back("monitor.page=");  // also one in the file: its port may be in use by the run itself
     return words;
   }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// live/address.cpp: where the page of a run listens (monitor.page), and the secret in its address.
+#include "live/address.hpp"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,7 +14,6 @@
 
 #include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "live/page_server.hpp"
 
 namespace ddhost {
 namespace {
@@ -67,10 +66,13 @@ Fd listen_for_page(PageAddress& at) {
   socklen_t length = is_v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
   auto* const address = reinterpret_cast<sockaddr*>(&storage);
   Fd socket(::socket(storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket.get() < 0)
+    ddh::fail(DDH_UNAVAILABLE, "the page of the run can't have a socket for ", at.text(), ": ", std::strerror(errno),
+              "; close other programs, or give an address of the other kind as --page (127.0.0.1:0, [::1]:0)");
   const int on = 1, seconds = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // of the run before, whose clients were there
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds);
-  if (socket.get() < 0 || ::bind(socket.get(), address, length) != 0 || ::listen(socket.get(), kBacklog) != 0)
+  if (::bind(socket.get(), address, length) != 0 || ::listen(socket.get(), kBacklog) != 0)
     ddh::fail(DDH_UNAVAILABLE, "the page of the run can't listen on ", at.text(), ": ", std::strerror(errno),
               "; give another address or port as --page, such as 127.0.0.1:0");
   ::getsockname(socket.get(), address, &length);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <exception>
 #include <fstream>
 
 #include "base/profile.hpp"
@@ -16,6 +17,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "draw/text.hpp"
 #include "engine/services/memory/memory.hpp"
+#include "live/address.hpp"
 #include "plan/run_folder.hpp"
 #include "report/page.hpp"
 
@@ -58,8 +60,8 @@ async function follow() {
       say('Live: this page follows the run.', '');
     } catch (error) {
       if (++failures === 3)
-        say('The run has ended: its process does not answer since ' + new Date().toLocaleTimeString() +
-            '. This is the last state that it sent.', 'note');
+        say('The page gets no answer since ' + new Date().toLocaleTimeString() + ': the run has ended, or the ' +
+            'connection to its host is broken. This is the last state that it sent.', 'note');
     }
     await pause(failures === 0 ? 500 : 1000 * Math.min(failures, 5));
   }
@@ -76,6 +78,15 @@ uint64_t peak_rss(pid_t pid) {
   for (std::string word; in >> word;)
     if (uint64_t kib = 0; word == "VmHWM:" && in >> kib) return kib * 1024;
   return 0;
+}
+
+// The page must not end a run, also where there is no memory for the sentence.
+void warn(const char* what, const std::exception& error) noexcept {
+  try {
+    print_sentence(ddh::str("warning: ", what, ": ", plain_text(sentence_of(error))));
+  } catch (const std::exception&) {
+    return;
+  }
 }
 
 }  // namespace
@@ -101,53 +112,92 @@ void LivePage::begin(const RunView& run) {
   sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    thread_ = std::thread([this] { server_->serve(stop_.get()); });
+    thread_ = std::thread([this] { serve(); });
     ::pthread_setname_np(thread_.native_handle(), "page");
-  } catch (const std::system_error& error) {
-    print_sentence(
-        ddh::str("warning: the page of the run is not shown, because the system gives no thread: ", error.what()));
+  } catch (const std::exception& error) {
+    warn("the page of the run is not shown, because the system gives no thread", error);
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-void LivePage::end() {
-  if (thread_.joinable()) {
-    uint64_t one = 1;
-    static_cast<void>(::write(stop_.get(), &one, sizeof one));
-    thread_.join();
-    static_cast<void>(::read(stop_.get(), &one, sizeof one));
+// The run goes on without its page, whatever fails here.
+void LivePage::serve() {
+  try {
+    server_->serve(stop_.get());
+  } catch (const std::exception& error) {
+    server_->forget();
+    warn("the page of the run is closed, because it failed, and the run goes on", error);
   }
-  if (view_ && !run_)
-    if (const std::filesystem::path folder = folder_of(view_->record.folder());
-        !folder.empty() && is_run_folder(folder))
-      run_ = std::make_unique<FollowedRun>(folder);
+}
+
+void LivePage::close_thread() {
+  if (!thread_.joinable()) return;
+  stops_ = true;
+  uint64_t one = 1;
+  static_cast<void>(::write(stop_.get(), &one, sizeof one));
+  thread_.join();
+  static_cast<void>(::read(stop_.get(), &one, sizeof one));
+  stops_ = false;
+}
+
+void LivePage::end() {
+  close_thread();
+  try {
+    if (view_ && !run_)
+      if (const std::filesystem::path folder = folder_of(view_->record.folder());
+          !folder.empty() && is_run_folder(folder))
+        follow(folder);
+  } catch (const std::exception&) {  // then the page has no last state
+    run_.reset();
+  }
   view_.reset();
 }
 
+void LivePage::forget_in_child() {
+  server_->forget();
+  stop_.reset();
+}
+
 void LivePage::show_end() {
+  constexpr std::chrono::seconds kMostTime{2};
   if (!server_->is_viewed()) return;
-  if (run_) {
-    run_->run().is_alive = false;
-    refresh();
-  } else {
-    show("<section>\n<h1>The run has ended</h1>\n<p>It has done no step.</p></section>\n");
+  try {
+    if (run_) {
+      run_->run().is_alive = false;
+      run_->catch_up(kMostTime);
+      refresh();
+    } else {
+      show("<section>\n<h1>The run has ended</h1>\n<p>It has done no step.</p></section>\n");
+    }
+    state_.has_ended = true;
+    server_->serve_last();
+  } catch (const std::exception& error) {
+    warn("the page does not show the last state of the run", error);
   }
-  state_.has_ended = true;
-  server_->serve_last();
+}
+
+void LivePage::follow(const std::filesystem::path& folder) {
+  run_ = std::make_unique<FollowedRun>(folder, [this] { return stops_.load(); });
+}
+
+// Then rank 0 has opened what it writes to. Where this host has no ranks, the folder says so.
+bool LivePage::has_begun(const std::filesystem::path& folder) const {
+  for (int rank = view_->ranks.first; rank < view_->ranks.end(); ++rank)
+    if (view_->progress.has_begun(rank)) return true;
+  return view_->ranks.count == 0 && !folder.empty() && has_steps(folder);
 }
 
 void LivePage::refresh() {
   constexpr size_t kPoints = 300;
-  if (!run_) {
-    bool has_begun = false;  // then rank 0 has opened what it writes to
-    for (int rank = view_->ranks.first; rank < view_->ranks.end(); ++rank) has_begun |= view_->progress.has_begun(rank);
-    if (!has_begun) return;
-    run_ = std::make_unique<FollowedRun>(folder_of(view_->record.folder()));
-  }
   try {
+    if (!run_) {
+      const std::filesystem::path folder = folder_of(view_->record.folder());
+      if (!has_begun(folder)) return;
+      follow(folder);
+    }
     run_->update();
     PastRun& run = run_->run();
-    if (view_) run.summary = numbers_of_ranks();
+    if (view_ && !run_->has_summary()) run.summary = numbers_of_ranks();
     show(report_body(run, kPoints));
   } catch (const std::exception& error) {
     show("<section>\n<p class=\"bad\">The folder of the run can't be read: " + escaped(sentence_of(error)) +
@@ -173,7 +223,7 @@ Json LivePage::numbers_of_ranks() const {
       if (planned[tag] > 0) plan[kTagNames[tag]] = planned[tag];
     }
     for (size_t kind = 0; kind < kSpanKinds; ++kind) time[kSpanNames[kind]] = numbers.time_ms[kind];
-    ranks.push_back({{"memory_bytes", memory}, {"plan_bytes", plan}, {"time_ms", time}});
+    ranks.push_back({{"rank", rank}, {"memory_bytes", memory}, {"plan_bytes", plan}, {"time_ms", time}});
     const int32_t pid = view_->progress.process(rank);
     if (const uint64_t bytes = pid > 0 ? peak_rss(pid) : 0; bytes > 0) ranks.back()["peak_rss_bytes"] = bytes;
   }

@@ -5,6 +5,8 @@
 // the ranks write into their progress pages, and only while somebody looks at it.
 #pragma once
 
+#include <atomic>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,7 +14,7 @@
 
 #include "launch/launch.hpp"
 #include "live/page_server.hpp"
-#include "report/run_rows.hpp"
+#include "report/followed_run.hpp"
 
 namespace ddhost {
 
@@ -28,7 +30,7 @@ class LivePage final : public Companion, private PageContent {
   // Around one launch of the ranks, of which a run that starts again has several.
   void begin(const RunView& run) override;
   void end() override;
-  void forget_in_child() override { server_->forget(); }
+  void forget_in_child() override;
 
   // After the folder has its last file: shows the last state to those who look at the page, and says that the run has ended.
   void show_end();
@@ -39,10 +41,15 @@ class LivePage final : public Companion, private PageContent {
   [[nodiscard]] std::string document() const override;
   [[nodiscard]] std::string_view script() const override;
   [[nodiscard]] CpuBudget::Ns cpu_time() const override;
+  void serve();
+  void follow(const std::filesystem::path& folder);
+  void close_thread();
+  [[nodiscard]] bool has_begun(const std::filesystem::path& folder) const;
   void show(std::string body);
   [[nodiscard]] Json numbers_of_ranks() const;
 
-  Fd stop_;  // readable: the thread ends
+  Fd stop_;                         // readable: the thread ends
+  std::atomic<bool> stops_{false};  // the same for what reads the folder
   std::string url_;
   std::unique_ptr<PageServer> server_;
   std::thread thread_;

@@ -16,10 +16,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr size_t kMostConnections = 16;
-constexpr auto kForHead = 3s, kForAnswer = 10s, kForNews = 15s;
-constexpr auto kBetweenStates = 1s;
-// Of the processor time of the run: together below 1 %.
-constexpr double kForStrangers = 0.004, kForViewers = 0.004;
 constexpr auto kStrangersBurst = 4ms, kViewersBurst = 30ms;
 constexpr auto kBetweenCredits = 250ms;
 
@@ -44,13 +40,15 @@ const char* reason(int status) {
 
 }  // namespace
 
-PageServer::PageServer(Fd listener, std::string token, std::string address, PageContent& content)
+PageServer::PageServer(Fd listener, std::string token, std::string address, PageContent& content,
+                       const PageLimits& limits)
     : listener_(std::move(listener)),
       token_(std::move(token)),
       address_(std::move(address)),
       content_(content),
-      strangers_(kForStrangers, kStrangersBurst),
-      viewers_(kForViewers, kViewersBurst) {
+      limits_(limits),
+      strangers_(limits.share, kStrangersBurst),
+      viewers_(limits.share, kViewersBurst) {
   connections_.reserve(kMostConnections);
 }
 
@@ -66,6 +64,7 @@ void PageServer::serve(int stop) {
 
 void PageServer::serve_last() {
   constexpr auto kLeast = 1s, kMost = 3s;
+  is_last_ = true;
   const Clock::time_point now = Clock::now();
   const Clock::time_point least = now + kLeast, most = now + kMost;
   while (Clock::now() < (has_viewers() ? most : least)) turn(-1, Clock::now() + 50ms);
@@ -77,9 +76,7 @@ bool PageServer::is_viewed() const {
 }
 
 bool PageServer::has_viewers() const {
-  return std::any_of(connections_.begin(), connections_.end(), [](const Connection& one) {
-    return one.at != Connection::At::kHead && one.wanted.what != PageRequest::What::kRefused;
-  });
+  return std::any_of(connections_.begin(), connections_.end(), [](const Connection& one) { return one.is_viewer(); });
 }
 
 // The time until something is due.
@@ -88,24 +85,24 @@ int PageServer::wait_ms(Clock::time_point now, Clock::time_point end) {
   Clock::time_point due = std::min(now + kLongest, end);
   bool waits_for_state = false;
   for (const Connection& one : connections_) {
-    due = std::min(due, one.deadline);
-    waits_for_state |= one.at == Connection::At::kWaiting;
+    const bool is_waiting = one.at == Connection::At::kWaiting;
+    waits_for_state |= is_waiting;
+    if (!is_waiting || !holds_viewers()) due = std::min(due, one.deadline);
   }
-  const bool waits_for_time = strangers_.is_exhausted() || (waits_for_state && viewers_.is_exhausted());
-  if (waits_for_time) due = std::min(due, now + kBetweenCredits);
-  if (waits_for_state && !viewers_.is_exhausted()) due = std::min(due, refreshed_ + kBetweenStates);
+  if (strangers_.is_exhausted() || (holds_viewers() && has_viewers())) due = std::min(due, now + kBetweenCredits);
+  if (waits_for_state && !holds_viewers()) due = std::min(due, holds_back_ ? now : refreshed_ + limits_.between_states);
   return static_cast<int>(std::max<int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(due - now).count()));
 }
 
 void PageServer::turn(int stop, Clock::time_point end) {
+  Clock::time_point now = Clock::now();
+  credit_budgets(now);  // no client makes it do so, and it is bounded
   const CpuBudget::Ns before = CpuBudget::of_this_thread();
   spent_on_viewers_ = 0ns;
-  Clock::time_point now = Clock::now();
-  credit_budgets(now);
   const bool takes_strangers = !strangers_.is_exhausted();
   polled_.clear();
   for (const Connection& one : connections_) {
-    const bool is_polled = one.at != Connection::At::kHead || takes_strangers;
+    const bool is_polled = one.is_viewer() ? !holds_viewers() : one.at == Connection::At::kWriting || takes_strangers;
     const short events = one.at == Connection::At::kWriting ? POLLOUT : POLLIN;
     polled_.push_back({is_polled ? one.socket.get() : -1, events, 0});
   }
@@ -120,21 +117,37 @@ void PageServer::turn(int stop, Clock::time_point end) {
     const bool is_ready = polled_[i++].revents != 0;
     if (now >= one.deadline && one.at != Connection::At::kWaiting) return false;
     if (!is_ready) return true;
-    if (one.at == Connection::At::kHead) return read_head(one, now);
-    return one.at == Connection::At::kWriting ? write(one) : !has_left(one);
+    return one.is_viewer() ? for_viewers([&] { return go_on(one, now); }) : go_on(one, now);
   });
   if (has_guest) accept_some(now);
   answer_waiting(now);
   strangers_.spend(CpuBudget::of_this_thread() - before - spent_on_viewers_);
 }
 
+bool PageServer::go_on(Connection& one, Clock::time_point now) {
+  if (one.at == Connection::At::kHead) return read_head(one, now);
+  return one.at == Connection::At::kWriting ? write(one) : !has_left(one);
+}
+
+// Does something for one of them, and counts the processor time.
+template <class Work>
+bool PageServer::for_viewers(Work&& work) {
+  const CpuBudget::Ns before = CpuBudget::of_this_thread();
+  const bool result = work();
+  const CpuBudget::Ns used = CpuBudget::of_this_thread() - before;
+  viewers_.spend(used);
+  spent_on_viewers_ += used;
+  return result;
+}
+
 void PageServer::credit_budgets(Clock::time_point now) {
   if (now - credited_ < kBetweenCredits) return;
+  const auto passed = credited_ == Clock::time_point() ? 0ns : CpuBudget::Ns(now - credited_);
   credited_ = now;
   const CpuBudget::Ns before = std::exchange(of_run_, content_.cpu_time());
   const CpuBudget::Ns taken = std::max(0ns, of_run_ - before);
-  strangers_.credit(taken);
-  viewers_.credit(taken);
+  strangers_.credit(taken, passed);
+  viewers_.credit(taken, passed);
 }
 
 template <class Keep>
@@ -160,7 +173,7 @@ void PageServer::accept_some(Clock::time_point now) {
     make_room();
     Connection one;
     one.socket = std::move(socket);
-    one.deadline = now + kForHead;
+    one.deadline = now + limits_.for_head;
     connections_.push_back(std::move(one));
     if (!read_head(connections_.back(), now)) connections_.pop_back();
   }
@@ -193,13 +206,8 @@ bool PageServer::read_head(Connection& one, Clock::time_point now) {
     return write(one);
   }
   viewed_ = now;
-  if (one.wanted.what == PageRequest::What::kScript) {
-    one.body = std::make_shared<const std::string>(content_.script());
-    begin_answer(one, 200, "text/javascript", now);
-    return write(one);
-  }
   one.at = Connection::At::kWaiting;
-  one.deadline = now + kForNews;
+  one.deadline = now + limits_.for_news;
   return true;
 }
 
@@ -224,7 +232,7 @@ void PageServer::begin_answer(Connection& one, int status, std::string_view type
   }
   one.answer += "\r\n";
   one.at = Connection::At::kWriting;
-  one.deadline = now + kForAnswer;
+  one.deadline = now + limits_.for_answer;
   one.sent = 0;
 }
 
@@ -244,34 +252,44 @@ bool PageServer::write(Connection& one) {
 }
 
 void PageServer::answer_waiting(Clock::time_point now) {
-  const CpuBudget::Ns before = CpuBudget::of_this_thread();
+  holds_back_ = false;
   const auto waits = [](const Connection& one) { return one.at == Connection::At::kWaiting; };
   if (std::none_of(connections_.begin(), connections_.end(), waits)) return;
-  const bool is_due = now >= refreshed_ + kBetweenStates && !viewers_.is_exhausted();
+  const bool is_due = now >= refreshed_ + limits_.between_states && !holds_viewers();
   if (is_due && !content_.state().has_ended) {
-    content_.refresh();
+    for_viewers([&] {
+      content_.refresh();
+      return true;
+    });
     refreshed_ = now;
   }
   const PageContent::State state = content_.state();
   keep_if([&](Connection& one) {
     if (one.at != Connection::At::kWaiting) return true;
-    const bool is_document = one.wanted.what == PageRequest::What::kDocument;
-    if (state.body && is_document) {
-      one.body = std::make_shared<const std::string>(content_.document());
-      begin_answer(one, 200, "text/html", now);
-    } else if (state.body && state.version > one.wanted.after) {
-      one.body = state.body;
-      begin_answer(one, 200, "text/html", now);
-    } else if (now >= one.deadline || state.has_ended) {
-      begin_answer(one, 204, "text/html", now);
-    } else {
-      return true;
-    }
-    return write(one);
+    holds_back_ = holds_back_ || holds_viewers();
+    return holds_viewers() || for_viewers([&] { return answer(one, state, now); });
   });
-  const CpuBudget::Ns used = CpuBudget::of_this_thread() - before;
-  viewers_.spend(used);
-  spent_on_viewers_ += used;
+  document_.reset();
+}
+
+bool PageServer::answer(Connection& one, const PageContent::State& state, Clock::time_point now) {
+  const bool is_document = one.wanted.what == PageRequest::What::kDocument;
+  if (one.wanted.what == PageRequest::What::kScript) {
+    one.body = std::make_shared<const std::string>(content_.script());
+    begin_answer(one, 200, "text/javascript", now);
+  } else if (state.body && is_document) {
+    if (!document_) document_ = std::make_shared<const std::string>(content_.document());
+    one.body = document_;
+    begin_answer(one, 200, "text/html", now);
+  } else if (state.body && state.version > one.wanted.after) {
+    one.body = state.body;
+    begin_answer(one, 200, "text/html", now);
+  } else if (now >= one.deadline || state.has_ended) {
+    begin_answer(one, 204, "text/html", now);
+  } else {
+    return true;
+  }
+  return write(one);
 }
 
 }  // namespace ddhost

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// live/request.cpp: reads a request to the page of a run.
+#include "live/request.hpp"
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-
-#include "live/page_server.hpp"
+#include <string>
 
 namespace ddhost {
 namespace {

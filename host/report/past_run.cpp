@@ -84,10 +84,14 @@ std::string began(const PastRun& run) {
   return "?";
 }
 
-uint64_t folder_bytes(const fs::path& folder) {
+namespace {
+
+// The bytes of all files. Nothing: `stops` said so.
+std::optional<uint64_t> folder_bytes(const fs::path& folder, const std::function<bool()>& stops) {
   uint64_t bytes = 0;
   std::error_code ec;
   for (fs::recursive_directory_iterator at(folder, ec), end; !ec && at != end; at.increment(ec)) {
+    if (stops && stops()) return std::nullopt;
     std::error_code one;
     if (at->is_regular_file(one) && !at->is_symlink(one))
       if (const uint64_t size = at->file_size(one); !one) bytes += size;
@@ -95,15 +99,23 @@ uint64_t folder_bytes(const fs::path& folder) {
   return bytes;
 }
 
-void read_checkpoints(PastRun& run) {
-  run.checkpoints.clear();
+}  // namespace
+
+bool measure_folder(PastRun& run, const std::function<bool()>& stops) {
+  const std::optional<uint64_t> all = folder_bytes(run.folder, stops);
+  if (!all) return false;
+  run.bytes = *all;
+  std::vector<SavedCheckpoint> checkpoints;
   const std::optional<int64_t> best = best_step(run.folder);
   std::vector<CheckpointPlace> places = list_checkpoints(run.folder);
   for (auto at = places.rbegin(); at != places.rend(); ++at) {
     std::error_code ec;
-    run.checkpoints.push_back(
-        {at->step, folder_bytes(at->folder), at->step == best, fs::exists(at->folder / "COMPLETE", ec)});
+    const std::optional<uint64_t> bytes = folder_bytes(at->folder, stops);
+    if (!bytes) return false;
+    checkpoints.push_back({at->step, *bytes, at->step == best, fs::exists(at->folder / "COMPLETE", ec)});
   }
+  run.checkpoints = std::move(checkpoints);
+  return true;
 }
 
 namespace {
@@ -203,6 +215,11 @@ bool is_run_folder(const fs::path& folder) {
   return fs::is_directory(folder, ec) && (std::any_of(kMarks.begin(), kMarks.end(), has) || !rows_file(folder).empty());
 }
 
+bool has_steps(const fs::path& folder) {
+  std::error_code ec;
+  return !rows_file(folder).empty() || (fs::is_regular_file(folder / kRunLock, ec) && read_step_numbers(folder));
+}
+
 bool is_alive(const fs::path& folder) {
   const int fd = ::open((folder / kRunLock).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return false;
@@ -224,8 +241,7 @@ PastRun read_past_run(const fs::path& folder, Rows rows) {
     run.starts = std::move(history["starts"]);
   try_to(run, "rows", [&] { read_rows(run, rows); });
   if (rows == Rows::all) try_to(run, "log.txt", [&] { read_log(run); });
-  try_to(run, "checkpoints", [&] { read_checkpoints(run); });
-  run.bytes = folder_bytes(folder);
+  try_to(run, "checkpoints", [&] { measure_folder(run); });
   run.began = began(run);
   std::error_code ec;
   if (fs::is_regular_file(folder / kRunLock, ec))  // rows may be due less often than steps

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -63,6 +64,8 @@ struct PastRun {
 std::string run_name(const std::filesystem::path& folder);
 // Whether a folder looks like that of a run.
 bool is_run_folder(const std::filesystem::path& folder);
+// Whether its run has begun to train, now or before.
+bool has_steps(const std::filesystem::path& folder);
 // Whether a run holds the lock of its folder. Creates nothing.
 bool is_alive(const std::filesystem::path& folder);
 // Throws ddh::Error if it is no run. With Rows::few, curves have the last values only, and the log is not read.
@@ -70,9 +73,9 @@ PastRun read_past_run(const std::filesystem::path& folder, Rows rows);
 
 // Parts of it. The object in a file of the folder, or an empty one with a note.
 Json read_object(PastRun& run, const char* file);
-void read_checkpoints(PastRun& run);
+// Reads the checkpoints and the bytes of the folder; false: it ended before, because `stops` said so.
+bool measure_folder(PastRun& run, const std::function<bool()>& stops = {});
 // The first start, or the time of the file that a run writes first, as text.
 std::string began(const PastRun& run);
-uint64_t folder_bytes(const std::filesystem::path& folder);
 
 }  // namespace ddhost

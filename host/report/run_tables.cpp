@@ -43,6 +43,12 @@ std::vector<Json> ranks_of(const PastRun& run) {
   return out;
 }
 
+// The page of a run that is going on shows the ranks of one host, whose first may have another number than 0.
+int64_t number_of(const std::vector<Json>& ranks, size_t at) {
+  const auto number = number_in(ranks[at], {"rank"});
+  return number && *number >= 0 && *number < 1e9 ? static_cast<int64_t>(*number) : static_cast<int64_t>(at);
+}
+
 // The names in an object of the first rank: tags, or parts of the time.
 std::vector<std::string> names_in(const std::vector<Json>& ranks, const char* object) {
   constexpr size_t kMost = 16;
@@ -145,7 +151,7 @@ Table ranks_table(const PastRun& run) {
   for (const std::string& part : parts) table.head.push_back(part + " s");
   for (size_t r = 0; r < ranks.size(); ++r) {
     if (ranks.size() > kMostRanks && r >= kMostRanks / 2 && r < ranks.size() - kMostRanks / 2) continue;
-    std::vector<std::string> row = {std::to_string(r)};
+    std::vector<std::string> row = {std::to_string(number_of(ranks, r))};
     for (const std::string& tag : tags)
       row.push_back(bytes_or_dash(number_in(ranks[r], {"memory_bytes", tag, "peak"})));
     row.push_back(bytes_or_dash(sum_of(ranks[r], tags)));
@@ -224,7 +230,7 @@ std::string time_html(const PastRun& run) {
   for (size_t r = 0; r < n; ++r) {
     double all = 0, x = 70;
     for (const std::string& part : parts) all += std::max(0.0, number_in(ranks[r], {"time_ms", part}).value_or(0));
-    out += ddh::str("<text x=\"0\" y=\"", 24 * r + 15, "\">rank ", r, "</text>");
+    out += ddh::str("<text x=\"0\" y=\"", 24 * r + 15, "\">rank ", number_of(ranks, r), "</text>");
     for (size_t i = 0; i < parts.size() && all > 0; ++i) {
       const double ms = std::max(0.0, number_in(ranks[r], {"time_ms", parts[i]}).value_or(0)), wide = 700 * ms / all;
       out += ddh::str("<rect x=\"", std::lround(x), "\" y=\"", 24 * r + 2, "\" height=\"18\" width=\"",

@@ -5,7 +5,7 @@
 
 #include "fixtures/harness/bad_run.hpp"
 #include "fixtures/harness/processes.hpp"
-#include "live/page_server.hpp"
+#include "live/address.hpp"
 
 using namespace ddhost::test;
 namespace fs = std::filesystem;
@@ -83,4 +83,12 @@ TEST_CASE("only a training has a page", "[cli]") {
   CHECK(eval.code == 0);
   CHECK_THAT(eval.err, !Catch::Contains("http://"));
   CHECK(call_ddhost({"eval", "--model", toy_model(), "--page", "127.0.0.1:0"}).code == 2);
+  for (const Words& words : {toy(folder.file("other"), {"--dry-run", "monitor.page=0.0.0.0:80"}),
+                             Words{"eval", "--model", toy_model(), "--weights", folder.file("w.safetensors"),
+                                   "monitor.page=nonsense"}}) {  // a bad address is refused there too
+    const Said said = call_ddhost(words);
+    INFO(said.err);
+    CHECK(said.code == 1);
+    CHECK_THAT(said.err, Catch::Contains("monitor.page (--page) '"));
+  }
 }

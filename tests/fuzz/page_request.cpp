@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "fuzz/fuzz.hpp"
-#include "live/page_server.hpp"
+#include "live/request.hpp"
 
 using namespace ddhost;
 

@@ -4,7 +4,8 @@
 #include <catch2/catch.hpp>
 
 #include "ddh/sdk/plugin.hpp"
-#include "live/page_server.hpp"
+#include "live/address.hpp"
+#include "live/request.hpp"
 
 using namespace ddhost;
 using What = PageRequest::What;

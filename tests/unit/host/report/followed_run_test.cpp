@@ -6,8 +6,8 @@
 
 #include "ddh/sdk/plugin.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
+#include "report/followed_run.hpp"
 #include "report/page.hpp"
-#include "report/run_rows.hpp"
 
 using namespace ddhost;
 using ddhost::test::TempFolder;
@@ -110,4 +110,48 @@ TEST_CASE("a line without an end takes no memory without end", "[report]") {
   folder.add("metrics.jsonl", "\n" + row(1));
   followed.update();
   CHECK(followed.run().curve("loss")->count() == 1);
+}
+
+TEST_CASE("rows of a part that was cut off are gone, also where the file has grown again meanwhile", "[report]") {
+  const Growing folder;
+  folder.add("metrics.jsonl", row(1) + row(2) + row(3) + "{\"summary\":{\"steps\":3}}\n");
+  FollowedRun followed(folder.path());
+  followed.update();
+  CHECK(followed.has_summary());
+  std::filesystem::resize_file(folder.path() / "metrics.jsonl", row(1).size());
+  std::string more;
+  for (int step = 2; step < 9; ++step) more += ddh::str("{\"step\":", step, ",\"loss\":1.5,\"step_ms\":3}\n");
+  folder.add("metrics.jsonl", more);
+  followed.update();
+  const PastRun whole = read_past_run(folder.path(), Rows::all);
+  REQUIRE(followed.run().curve("loss") != nullptr);
+  CHECK(followed.run().curve("loss")->count() == 8);
+  CHECK(followed.run().last_step == whole.last_step);
+  CHECK(followed.run().notes == whole.notes);
+  CHECK(!followed.has_summary());
+  CHECK(followed.run().summary.is_null());
+}
+
+TEST_CASE("the last state of a long file has its last row and its summary", "[report]") {
+  const Growing folder;
+  std::string rows;
+  for (int step = 1; rows.size() < size_t{40} << 20; ++step) rows += row(step);
+  folder.add("metrics.jsonl", rows + row(5'000'000) + "{\"summary\":{\"steps\":5000000}}\n");
+  for (const auto most : {std::chrono::milliseconds(60'000), std::chrono::milliseconds(0)}) {
+    FollowedRun followed(folder.path());
+    followed.catch_up(most);
+    followed.update();
+    CHECK(followed.run().last_step == 5'000'000);
+    CHECK(followed.has_summary());
+    CHECK(followed.run().notes.empty() == (most.count() > 0));
+  }
+}
+
+TEST_CASE("who is told to stop does not measure the folder to its end", "[report]") {
+  const Growing folder;
+  FollowedRun stopped(folder.path(), [] { return true; }), whole(folder.path(), [] { return false; });
+  stopped.update();
+  whole.update();
+  CHECK(stopped.run().bytes == 0);
+  CHECK(whole.run().bytes > 0);
 }
