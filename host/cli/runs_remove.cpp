@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <iostream>
+#include <iterator>
 
 #include "base/json.hpp"
 #include "base/text.hpp"
@@ -27,6 +28,11 @@ namespace {
 // A monitor that writes a folder puts a file of this name into it (docs/writing-a-monitor.md).
 constexpr const char* kFolderMark = ".ddhost";
 
+bool is_marked(const fs::path& folder) {
+  std::error_code ec;
+  return fs::is_directory(fs::symlink_status(folder, ec)) && fs::is_regular_file(folder / kFolderMark, ec);
+}
+
 // Files of the host and of monitors.
 bool is_of_run(const fs::path& file) {
   constexpr std::array<const char*, 6> kNames = {kRunLock,      kRunHistory, kReportFile,
@@ -34,19 +40,30 @@ bool is_of_run(const fs::path& file) {
   const std::string name = file.filename().string();
   std::error_code ec;
   if (fs::is_symlink(file, ec)) return false;
-  if (fs::is_directory(file, ec))
-    return name == "checkpoints" || name == "events" || fs::is_regular_file(file / kFolderMark, ec);
+  if (fs::is_directory(file, ec)) return name == "checkpoints" || name == "events" || is_marked(file);
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("metrics.") ||
          name.starts_with("metrics_eval.") || name.starts_with("events.") || name.starts_with("trace-steps-") ||
          name.ends_with(".safetensors");
 }
 
-// Files that no run writes.
-std::vector<fs::path> others_in(const fs::path& folder) {
+std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> out;
   std::error_code ec;
-  for (fs::directory_iterator at(folder, ec), end; !ec && at != end; at.increment(ec))
-    if (!is_of_run(at->path())) out.push_back(at->path());
+  for (fs::directory_iterator at(folder, ec), end; !ec && at != end; at.increment(ec)) out.push_back(at->path());
+  return out;
+}
+
+// Files that no run writes. A folder that a monitor shares with other programs is judged by its entries.
+std::vector<fs::path> others_in(const fs::path& folder) {
+  std::vector<fs::path> out;
+  for (const fs::path& file : entries_of(folder)) {
+    if (is_of_run(file)) continue;
+    std::error_code ec;
+    std::vector<fs::path> inner;
+    if (fs::is_directory(fs::symlink_status(file, ec))) inner = entries_of(file);
+    if (std::none_of(inner.begin(), inner.end(), is_marked)) inner = {file};
+    std::copy_if(inner.begin(), inner.end(), std::back_inserter(out), [](const auto& one) { return !is_marked(one); });
+  }
   return out;
 }
 
@@ -87,7 +104,7 @@ std::string refusal(const RunsArgs& args, const fs::path& folder) {
   const std::vector<fs::path> others = others_in(folder);
   if (others.empty() || args.all_files) return "";
   return ddh::str("it holds ", counted(others.size(), "file"), " that no run writes, such as '",
-                  one_line(others.front().filename().string()), "'; add --all-files to remove everything in it");
+                  one_line(others.front().lexically_relative(folder).string()), "'; add --all-files to remove everything in it");
 }
 
 // "no" is the answer where nobody can be asked.

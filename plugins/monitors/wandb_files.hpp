@@ -90,7 +90,7 @@ class Writer {
     std::error_code ec;
     fs::create_directories(folder / "files", ec);
     if (ec) fail(folder.string(), ec.message());
-    ddh::OutputFile(folder.parent_path() / ".ddhost");  // `ddhost runs rm` may remove the folder
+    ddh::OutputFile(folder / ".ddhost");  // `ddhost runs rm` may remove it, and not other programs' runs beside it
     file_ = ddh::OutputFile(hidden);
     write(wandb_log::kBegin);
     for (const std::string& record : kept) add(record);

@@ -312,6 +312,11 @@ TEST_CASE("wandb leaves other programs' runs alone, and refuses what W&B does no
   for (const auto& entry : fs::recursive_directory_iterator(folder.path() / "run" / "wandb"))
     ours += entry.path().filename() == "run-mine.wandb" ? 1 : 0;
   CHECK(ours == 1);
+  const Said kept = call_ddhost({"runs", "rm", folder.file("run"), "--yes"});
+  CHECK(kept.code == 1);
+  CHECK_THAT(kept.err, Catch::Contains("holds 1 file that no run writes, such as") &&
+                           Catch::Contains("'wandb/offline-run-20990101_000000-theirs'"));
+  CHECK(read_text(other) == "not a file of this program");
 
   const TempFolder second;
   CHECK_THAT(train(second, {"--monitor", "wandb", "monitor.wandb.project=a/b"}).err,
