@@ -104,7 +104,8 @@ std::string refusal(const RunsArgs& args, const fs::path& folder) {
   const std::vector<fs::path> others = others_in(folder);
   if (others.empty() || args.all_files) return "";
   return ddh::str("it holds ", counted(others.size(), "file"), " that no run writes, such as '",
-                  one_line(others.front().lexically_relative(folder).string()), "'; add --all-files to remove everything in it");
+                  one_line(others.front().lexically_relative(folder).string()),
+                  "'; add --all-files to remove everything in it");
 }
 
 // "no" is the answer where nobody can be asked.
