@@ -130,6 +130,20 @@ TEST_CASE("events.jsonl has checkpoints, the failure and the resume, in order; m
   CHECK_THAT(read_text(folder.file("run/metrics.prom")), Catch::Contains("ddhost_failed{run=\"run\"} 0\n"));
 }
 
+TEST_CASE("each monitor that fails is named in the log, and the first one ends the run", "[cli]") {
+  const TempFolder folder;
+  const bool is_same_step = GENERATE(true, false);
+  std::filesystem::create_symlink("/dev/full", folder.path() / "full");
+  const Said ended = train(folder, {"--monitor", test_plugin("bad_monitor") + "," + test_plugin("best_loss"),
+                                    "monitor.best_loss.file=../full", "monitor.bad_monitor.at=row",
+                                    is_same_step ? "monitor.bad_monitor.step=1" : "monitor.bad_monitor.step=2",
+                                    "monitor.bad_monitor.fault=throw"});
+  INFO(ended.err);
+  CHECK(ended.code > 0);
+  CHECK_THAT(ended.err, Catch::Contains("the tide is out") && Catch::Contains("full': No space left") &&
+                            Catch::Contains("another monitor has failed before"));
+}
+
 TEST_CASE("rank 0's monitors hear why another rank failed", "[cli]") {
   const TempFolder folder;
   const Said ended = train(folder, {"--strategy", test_plugin("bad_strategy"), "strategy.at=step",

@@ -324,6 +324,7 @@ class TrainLoop {
     // Nothing is known of these steps after a resume.
     if (!quiet_.empty() && (ends || checkpoints_.has_begun(now.step)))
       report_quiet(services_.step->share_quiet_metrics());
+    if (ends) output_.write_step();  // before a checkpoint of this step is told, so that a resumed run has the row
     tell_of_saves();
     return next;
   }

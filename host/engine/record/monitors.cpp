@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/record/monitors.hpp"
 
+#include <spdlog/spdlog.h>
 #include <exception>
 #include <utility>
 
 namespace ddhost {
 
 Monitors::Monitors(RankServices& services, const std::vector<Plugin>& plugins, const std::string& run_dir,
-                   int64_t resumed_after) {
+                   int64_t resumed_after)
+    : log_(services.log) {
   const std::string config = services.config.file_text();
   const ddh_monitor_args args{sizeof(ddh_monitor_args), services.seat.world_size(), run_dir.c_str(), config.c_str(),
                               resumed_after};
@@ -37,8 +39,11 @@ void Monitors::tell_all(Tell&& tell_one) {
     if (!one.is_open) continue;
     try {
       tell_one(one);
-    } catch (const ddh::Error&) {
-      if (first == nullptr) first = std::current_exception();
+    } catch (const ddh::Error& error) {
+      if (first == nullptr)
+        first = std::current_exception();
+      else
+        log_->warn("{}; another monitor has failed before", error.what());
     }
   }
   if (first != nullptr) std::rethrow_exception(first);

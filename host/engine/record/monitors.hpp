@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,7 +33,8 @@ class Monitors {
   Monitors(const Monitors&) = delete;
   Monitors& operator=(const Monitors&) = delete;
 
-  // A row and an event go to every monitor that has not failed; then the error of the first that fails is thrown. `kind`:
+  // A row and an event go to every monitor that has not failed; then the error of the first that fails is thrown. The log has
+  // those of the others. `kind`:
   // DDH_ROW_*. `program`: "" if there is only one.
   void row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values);
   // `kind`: DDH_EVENT_RESUMED or DDH_EVENT_CHECKPOINT. `text`: as ddh_event has it.
@@ -55,6 +57,7 @@ class Monitors {
   template <class Tell>
   void tell_all(Tell&& tell_one);
 
+  std::shared_ptr<spdlog::logger> log_;
   std::deque<PluginSeat> seats_;  // elements stay in place
   std::vector<One> all_;
 };

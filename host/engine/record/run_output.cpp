@@ -189,7 +189,7 @@ void RunOutput::end(const std::string& summary) {
     services_.log->warn("the gradients of {} steps were not finite", nonfinite_steps_);
   if (!monitors_) return;
   if (const std::string text = known_ ? known_->text() : ""; !text.empty()) services_.log->info("{}", text);
-  write_step();  // train.patience ends a run before its last step
+  write_step();
   if (!failure_.empty()) return;
   try {
     monitors_->end(summary);
@@ -199,7 +199,7 @@ void RunOutput::end(const std::string& summary) {
 }
 
 void RunOutput::write_row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values) {
-  // Also after a monitor has failed, as in `saved`.
+  // Also after a monitor has failed: the others lack no step before the checkpoint that the run goes on from.
   try_to_record(step, [&] { monitors_->row(kind, step, program, values); });
 }
 
@@ -208,7 +208,7 @@ void RunOutput::try_to_record(int64_t step, Record&& record) {
   try {
     record();
   } catch (const ddh::Error& error) {
-    if (!failure_.empty()) return;  // the first one counts
+    if (!failure_.empty()) return services_.log->warn("{}; another monitor has failed before", error.what());
     failure_ = error.what();
     if (step < last_step_) services_.log->warn("{}; the run ends after the next step", failure_);
   }

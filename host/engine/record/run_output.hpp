@@ -68,6 +68,8 @@ class RunOutput {
   [[nodiscard]] double step_ms() const;
   // `facts` of a step of some time ago have their step_ms.
   void step_end(const ddh_step_block& block, const StepOutcome& outcome, const StepFacts& facts);
+  // Records the newest step, if monitor.every has left it out: the run ends with it.
+  void write_step();
   // `program`: as in StepFacts.
   void evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program);
   // Called after begin() if the run was resumed. `checkpoint`: its folder. Error: a monitor can't record it.
@@ -115,7 +117,6 @@ class RunOutput {
   };
   void write_config() const;
   void read_known_curve();
-  void write_step();
   void tell_launcher();
   template <class Count>
   void try_to_count(Count&& count);
