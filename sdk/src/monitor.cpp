@@ -52,7 +52,12 @@ std::FILE* open_output(const std::string& path, int flags, const char* mode) {
     ::close(fd);
     fail(DDH_ALREADY_EXISTS, "'", path, "' is written by another monitor or program; give each a file of its own");
   }
-  if (known && (S_ISREG(info.st_mode) || S_ISCHR(info.st_mode))) return ::fdopen(fd, mode);
+  if (known && (S_ISREG(info.st_mode) || S_ISCHR(info.st_mode))) {
+    std::FILE* const file = ::fdopen(fd, mode);
+    // What could not be written must not wait in a buffer, from which fclose would write it.
+    if (file != nullptr) std::setvbuf(file, nullptr, _IONBF, 0);
+    return file;
+  }
   const int error = errno;
   if (fd >= 0) ::close(fd);
   if (known || error == ENXIO)
@@ -92,9 +97,9 @@ void OutputFile::cut() {
 void OutputFile::write(std::string_view bytes) {
   cut();
   const long whole = std::ftell(file_.get());
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size() && std::fflush(file_.get()) == 0) return;
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size()) return;
   const int error = errno;
-  const bool cut = ::ftruncate(fileno(file_.get()), whole) == 0;
+  const bool cut = ::ftruncate(fileno(file_.get()), whole) == 0 && std::fseek(file_.get(), whole, SEEK_SET) == 0;
   fail(DDH_RESOURCE_EXHAUSTED, "cannot write '", path_, "': ", std::strerror(error),
        cut ? "" : " (it ends in half a row)", "; free some space or give another run.dir");
 }
