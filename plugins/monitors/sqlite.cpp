@@ -208,14 +208,20 @@ class Sqlite final : public ddh::Monitor {
     const std::string name = event_name(event.kind);
     if (name.empty()) return;
     if (event.kind == DDH_EVENT_FAILED && open_) return;
-    opened();
     const std::string level = event.kind == DDH_EVENT_FAILED ? "error" : "info";
-    queue_->put([this, name, level, step = event.step, time = timestamp(), text = std::string(event.text)] {
+    std::function<void()> alert = [this, name, level, step = event.step, time = timestamp(),
+                                   text = std::string(event.text)] {
       database_->run(
           "INSERT INTO alerts (run_id, timestamp, run_name, title, text, level, step, alert_id) "
           "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
           {id_, time, name_, name, text, level, step, new_id()});
-    });
+    };
+    if (event.kind == DDH_EVENT_RESUMED && open_) {
+      resumed_ = std::move(alert);
+      return;
+    }
+    opened();
+    queue_->put(std::move(alert));
     queue_->drain();
   }
 
@@ -227,6 +233,7 @@ class Sqlite final : public ddh::Monitor {
  private:
   void opened() {
     if (open_) std::exchange(open_, nullptr)();
+    if (resumed_) queue_->put(std::exchange(resumed_, nullptr));
   }
 
   void open(const std::string& path, const std::string& run_dir, bool is_own, const std::string& config,
@@ -303,7 +310,8 @@ class Sqlite final : public ddh::Monitor {
   }
 
   std::string id_, name_;
-  std::function<void()> open_;  // nothing is written yet
+  std::function<void()> open_;     // nothing is written yet
+  std::function<void()> resumed_;  // told with the first row: the run may fail before, and then no row is lost
   std::optional<Database> database_;
   std::optional<ddh::WriteQueue> queue_;  // after the database: its thread ends first
 };

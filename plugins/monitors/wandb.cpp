@@ -22,6 +22,7 @@
 #include <optional>
 #include <random>
 #include <sstream>
+#include <utility>
 
 #include "ddh/sdk/monitor.hpp"
 #include "ddh/sdk/options.hpp"
@@ -42,6 +43,15 @@ std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json:
 
 // Texts of messages are UTF-8, or no reader takes the message.
 std::string utf8(const std::string& text) { return Json::parse(json_text(text)).get<std::string>(); }
+
+// The first `most` characters of UTF-8.
+std::string first_characters(const std::string& text, size_t most) {
+  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80; };
+  size_t count = 0, at = 0;
+  for (; at < text.size(); ++at)
+    if (begins(text[at]) && ++count > most) break;
+  return text.substr(0, at);
+}
 
 // As Python's json reads numbers that JSON lacks.
 std::string json_number(const ddh_row_value& value) {
@@ -97,23 +107,31 @@ class Wandb final : public ddh::Monitor {
   void begin(const ddh_monitor_args& args) override {
     run_dir_ = args.run_dir;
     config_ = args.config;
-    const std::string given = word("id", "WANDB_RUN_ID", "\"/\\#?%: ");
-    project_ = word("project", "WANDB_PROJECT", "/\\#?%:");
+    resumed_after_ = args.resumed_after;
+    const std::string given = word("id", "WANDB_RUN_ID", kAnyLength, "\"/\\#?%: ");
+    if (given.size() > kMostOfId)
+      ddh::fail(DDH_INVALID_ARGUMENT, "the id '", first_characters(given, 20),
+                "...' of monitor.wandb.id or WANDB_RUN_ID ", "has more than ", kMostOfId,
+                " bytes, and a folder is named after it; give a shorter one");
+    read_given();
     const fs::path root = run_dir_ / "wandb";
     std::error_code ec;
     if (fs::exists(root, ec) && !fs::is_directory(root, ec))
       ddh::fail(DDH_INVALID_ARGUMENT, "'", root.string(), "' is no folder; remove it, or give another run.dir");
-    std::optional<wandb_files::Earlier> earlier = wandb_files::find_earlier(root);
-    if (earlier && !given.empty() && given != earlier->id) earlier.reset();
+    if (fs::is_symlink(root, ec))
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", root.string(), "' is a symbolic link, so its runs may be those of another ",
+                "folder; remove it, or give another run.dir");
+    const std::optional<wandb_files::Earlier> earlier = wandb_files::find_earlier(root, given);
     id_ = earlier ? earlier->id : given.empty() ? random_id() : given;
     folder_ = earlier ? earlier->folder : root / (std::string(wandb_files::kFolder) + date_text() + "-" + id_);
     // A run that begins anew was killed before its first checkpoint, and none of its rows stays.
-    if (earlier && args.resumed_after > 0) kept_ = wandb_files::kept_records(earlier->records, args.resumed_after);
-    if (!kept_.empty()) continue_time();
+    if (earlier && resumed_after_ > 0) read_part_before();
   }
 
   void row(const ddh_row& row) override {
     if (row.step != row_step_) write_row();
+    // An evaluation that was interrupted belongs to the row of the part before.
+    if (!has_begun() && row.step == resumed_after_ && !last_row_.item().empty()) row_ = std::exchange(last_row_, {});
     row_step_ = row.step;
     const std::string prefix = row.program == nullptr ? "" : std::string(row.program) + "/";
     const Clock::time_point now = Clock::now();
@@ -134,12 +152,16 @@ class Wandb final : public ddh::Monitor {
   void event(const ddh_event& event) override {
     const std::string name = event_name(event.kind);
     if (name.empty()) return;
-    if (event.kind == DDH_EVENT_FAILED && !queue_ && row_.item().empty()) return;  // such a run leaves no file
-    write_row();
+    if (event.kind == DDH_EVENT_FAILED && !has_begun()) return;  // such a run leaves no file
     pb::Record line;
     line.mutable_output_raw()->set_output_type(1);
     set_time(*line.mutable_output_raw()->mutable_timestamp(), Clock::now());
     line.mutable_output_raw()->set_line(utf8(ddh::str("step ", event.step, ": ", name, ": ", event.text, "\n")));
+    if (event.kind == DDH_EVENT_RESUMED && !has_begun()) {
+      resumed_ = line;  // the run may fail before a row, and then keeps the rows of the part before
+      return;
+    }
+    write_row();
     write(line);
     if (event.kind == DDH_EVENT_FAILED) {
       pb::Record alert, summary;
@@ -165,29 +187,73 @@ class Wandb final : public ddh::Monitor {
   }
 
  private:
-  // An option, or the variable of the environment. `wrong`: characters that W&B refuses.
-  std::string word(const char* option, const char* variable, std::string_view wrong = "") const {
+  static constexpr int64_t kNoStep = -1;
+  // The limits of W&B, and one so that names of files are not too long.
+  static constexpr size_t kMostOfId = 200, kMostOfName = 128, kMostOfTag = 64, kAnyLength = SIZE_MAX;
+
+  // An option, or the variable of the environment. `most`: characters that W&B takes. `wrong`: those that it refuses.
+  std::string word(const char* option, const char* variable, size_t most, std::string_view wrong = "") const {
     std::string text = options.text(option);
     const char* const of_environment = std::getenv(variable);
     const bool is_given = !text.empty() || of_environment == nullptr;
-    if (!is_given) text = of_environment;
+    const std::string source = is_given ? ddh::str("monitor.wandb.", option) : std::string(variable);
+    text = utf8(is_given ? text : of_environment);
     if (text.find_first_of(wrong) != std::string::npos)
-      ddh::fail(DDH_INVALID_ARGUMENT, is_given ? ddh::str("monitor.wandb.", option) : std::string(variable), " '",
-                utf8(text), "' has a character that W&B does not take there, one of ", wrong, "; leave it out");
-    return utf8(text);
+      ddh::fail(DDH_INVALID_ARGUMENT, source, " '", text, "' has a character that W&B does not take there, one of ",
+                wrong, "; leave it out");
+    require_short(source, text, most);
+    return text;
+  }
+
+  static void require_short(const std::string& source, const std::string& text, size_t most) {
+    if (text.size() == first_characters(text, most).size()) return;
+    ddh::fail(DDH_INVALID_ARGUMENT, source, " '", first_characters(text, 20), "...' has more than the ", most,
+              " characters that W&B takes; give a shorter one");
+  }
+
+  // What the options or the environment say of the run. It is for a resumed run, too, which otherwise keeps what it had.
+  void read_given() {
+    given_.set_project(word("project", "WANDB_PROJECT", kMostOfName, "/\\#?%:"));
+    given_.set_entity(word("entity", "WANDB_ENTITY", kMostOfName));
+    given_.set_run_group(word("group", "WANDB_RUN_GROUP", kMostOfName));
+    given_.set_display_name(word("name", "WANDB_NAME", kMostOfName));
+    given_.set_notes(word("notes", "WANDB_NOTES", kAnyLength));
+    std::istringstream tags(word("tags", "WANDB_TAGS", kAnyLength));
+    for (std::string tag; std::getline(tags, tag, ',');) {
+      require_short("the tag of the run in W&B", tag, kMostOfTag);
+      if (!tag.empty()) given_.add_tags(tag);
+    }
   }
 
   double runtime(Clock::time_point now) const { return seconds(now - begin_) + runtime_before_; }
 
-  // Of the parts of the run before, without the pauses between them.
-  void continue_time() {
-    for (const std::string& bytes : kept_) {
-      pb::Record record;
-      if (!record.ParseFromString(bytes)) continue;
+  // Whether there is something to record, so the file of the part before may be replaced.
+  [[nodiscard]] bool has_begun() const { return queue_ || !row_.item().empty(); }
+
+  [[nodiscard]] std::string path() const { return wandb_files::file_in(folder_, id_); }
+
+  // Times go on from the last row, without the pause between the parts.
+  void read_part_before() {
+    wandb_files::Kept is_kept(resumed_after_, kNoStep);
+    wandb_files::for_each_record(path(), [&](const pb::Record& record, const std::string& /*bytes*/) {
+      if (!is_kept(record)) return true;
+      goes_on_ = true;
       num_ = std::max(num_, record.num());
       for (const pb::Item& item : record.history().item())
         if (item.key() == "_runtime") runtime_before_ = std::atof(item.value_json().c_str());
-    }
+      if (record.has_history() && record.history().step().num() == resumed_after_) last_row_ = record.history();
+      return true;
+    });
+  }
+
+  void copy_part_before() {
+    wandb_files::Kept is_kept(resumed_after_, row_step_ == resumed_after_ ? resumed_after_ : kNoStep);
+    wandb_files::for_each_record(path(), [&](pb::Record& record, const std::string& bytes) {
+      if (!is_kept(record)) return true;
+      if (record.has_run()) set_given(*record.mutable_run());
+      writer_->put(record.has_run() ? record.SerializeAsString() : bytes);
+      return true;
+    });
   }
 
   void write_row() {
@@ -218,17 +284,30 @@ class Wandb final : public ddh::Monitor {
 
   // The first record opens the file, so a run that fails before leaves an older file as it was.
   void write(pb::Record& record) {
-    if (!queue_) {
-      writer_.emplace(folder_, id_, kept_);
-      queue_.emplace();
-      if (kept_.empty())
-        write_begin();
-      else
-        write_config();
-      kept_.clear();
-    }
+    if (!queue_) open();
     record.set_num(++num_);
-    queue_->put([this, bytes = record.SerializeAsString()] { writer_->add(bytes); });
+    queue_->put([this, bytes = record.SerializeAsString()] {
+      writer_->put(bytes);
+      writer_->flush();
+    });
+  }
+
+  void open() {
+    writer_.emplace(folder_, id_);
+    if (goes_on_) copy_part_before();
+    writer_->publish();
+    queue_.emplace();
+    if (goes_on_)
+      write_config();
+    else
+      write_begin();
+    if (resumed_) write(*resumed_);
+    resumed_.reset();
+  }
+
+  void set_given(pb::Run& run) const {
+    if (given_.tags_size() > 0) run.clear_tags();
+    run.MergeFrom(given_);  // what is empty changes nothing
   }
 
   void write_begin() {
@@ -237,15 +316,8 @@ class Wandb final : public ddh::Monitor {
     write(header);
     pb::Run& run = *record.mutable_run();
     run.set_run_id(id_);
-    run.set_project(project_);
-    run.set_entity(word("entity", "WANDB_ENTITY"));
-    run.set_run_group(word("group", "WANDB_RUN_GROUP"));
-    const std::string name = word("name", "WANDB_NAME");
-    run.set_display_name(name.empty() ? utf8(run_dir_.filename().string()) : name);
-    run.set_notes(word("notes", "WANDB_NOTES"));
-    std::istringstream tags(word("tags", "WANDB_TAGS"));
-    for (std::string tag; std::getline(tags, tag, ',');)
-      if (!tag.empty()) run.add_tags(tag);
+    run.set_display_name(first_characters(utf8(run_dir_.filename().string()), kMostOfName));
+    set_given(run);
     std::array<char, 256> host_name{};
     if (::gethostname(host_name.data(), host_name.size() - 1) == 0) run.set_host(utf8(host_name.data()));
     set_time(*run.mutable_start_time(), begin_);
@@ -271,10 +343,14 @@ class Wandb final : public ddh::Monitor {
   const Clock::time_point begin_ = Clock::now();
   double runtime_before_ = 0;
   fs::path run_dir_, folder_;
-  std::string config_, id_, project_;
-  std::vector<std::string> kept_;  // records of the part before, until the file is open
-  int64_t num_ = 0, row_step_ = 0;
+  std::string config_, id_;
+  pb::Run given_;
+  int64_t resumed_after_ = 0;
+  bool goes_on_ = false;  // in the file of a part before
+  pb::Items last_row_;    // of the part before, if it is of step `resumed_after_`
+  int64_t num_ = 0, row_step_ = kNoStep;
   pb::Items row_, system_;  // not written yet
+  std::optional<pb::Record> resumed_;
   Clock::time_point row_time_;
   std::optional<wandb_files::Writer> writer_;
   std::optional<ddh::WriteQueue> queue_;  // after the writer: its thread ends first

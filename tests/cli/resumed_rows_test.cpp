@@ -146,6 +146,30 @@ TEST_CASE("a resume that a monitor stops before its first step takes no row from
     }
 }
 
+TEST_CASE("a resume that fails in its first step takes no row from a monitor", "[cli]") {
+  const std::string monitor =
+      GENERATE(as<std::string>(), "jsonl", "csv", "sqlite", "wandb", "tensorboard", test_plugin("best_loss"));
+  const TempFolder folder;
+  INFO(monitor);
+  REQUIRE(train(folder, monitor, {"checkpoint.every=2"}).code == 0);
+  fs::remove_all(folder.path() / "run" / "checkpoints" / "step-6");
+  const std::map<std::string, std::string> before = contents_of(folder.path() / "run");
+  const Said failed = train(folder, monitor,
+                            {"checkpoint.every=2", "--resume", "auto", "--strategy", test_plugin("bad_strategy"),
+                             "strategy.at=step", "strategy.fault=fails"});
+  INFO(failed.err);
+  CHECK(failed.code > 0);
+  CHECK_THAT(failed.err, Catch::Contains("resumed after step 4") && Catch::Contains("the tide is out"));
+  const std::map<std::string, std::string> after = contents_of(folder.path() / "run");
+  for (const auto& [path, text] : before)
+    if (path.find("/run/metrics") != std::string::npos || path.find("events.out") != std::string::npos ||
+        path.find("/wandb/") != std::string::npos || path.find("best_loss") != std::string::npos) {
+      INFO(path);
+      CHECK(after.contains(path));
+      CHECK(after.at(path) == text);
+    }
+}
+
 TEST_CASE("rows of a monitor that a resumed run does not use any more are kept", "[cli]") {
   const TempFolder folder;
   REQUIRE(train(folder, "csv,tensorboard", {"checkpoint.every=4"}).code == 0);

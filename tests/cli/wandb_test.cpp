@@ -4,12 +4,15 @@
 // wandb_reads.sh reads the same with the wandb package.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <limits>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "ddh/kind/monitor.h"
 #include "fixtures/harness/built.hpp"
@@ -160,12 +163,13 @@ class Wandb {
   Wandb& operator=(const Wandb&) = delete;
   ~Wandb() { module_->destroy(instance_); }
 
-  void begin(const std::string& run_dir, const std::string& config) const {
-    const ddh_monitor_args args{sizeof args, 2, run_dir.c_str(), config.c_str(), 0};
+  void begin(const std::string& run_dir, const std::string& config, int64_t resumed_after = 0) const {
+    const ddh_monitor_args args{sizeof args, 2, run_dir.c_str(), config.c_str(), resumed_after};
     ddh::call(table_->begin, instance_, &args);
   }
-  void row(int64_t step, std::vector<ddh_row_value> values, const char* program = nullptr) const {
-    const ddh_row row{sizeof row, DDH_ROW_STEP, step, program, values.data(), static_cast<uint32_t>(values.size()), 0};
+  void row(int64_t step, std::vector<ddh_row_value> values, const char* program = nullptr,
+           int32_t kind = DDH_ROW_STEP) const {
+    const ddh_row row{sizeof row, kind, step, program, values.data(), static_cast<uint32_t>(values.size()), 0};
     ddh::call(table_->row, instance_, &row);
   }
   void event(int32_t kind, int64_t step, const char* text) const {
@@ -253,6 +257,99 @@ TEST_CASE("a resumed run goes on in W&B's file, under its id, without later rows
                                           saved(8)});
 }
 
+TEST_CASE("a resumed run takes new options of W&B, keeps the others, and leaves out an alert of before", "[cli]") {
+  const TempFolder folder;
+  const std::string bad = test_plugin("bad_monitor");
+  REQUIRE(train(folder, {"--monitor", "jsonl,wandb," + bad, "checkpoint.every=2", "monitor.wandb.project=seas",
+                         "monitor.wandb.group=tides", "monitor.wandb.tags=a,b", "monitor.bad_monitor.at=row",
+                         "monitor.bad_monitor.step=3", "monitor.bad_monitor.fault=throw"})
+              .code > 0);
+  const auto has_alert = [](const Message& record) { return record.texts.contains(kAlert); };
+  const std::vector<Message> before = records_in(folder);
+  REQUIRE(std::count_if(before.begin(), before.end(), has_alert) == 1);
+  const Said again = train(folder, {"--monitor", "jsonl,wandb", "checkpoint.every=2", "--resume", "auto",
+                                    "monitor.wandb.project=lakes", "monitor.wandb.tags=c"});
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  const std::vector<Message> records = records_in(folder);
+  CHECK(std::count_if(records.begin(), records.end(), has_alert) == 0);
+  CHECK(records[1].numbers.at(1) == 2);
+  const Message run(records[1].text(kRun));
+  CHECK(run.text(3) == "lakes");
+  CHECK(run.text(6) == "tides");
+  CHECK(run.text(8) == "run");
+  CHECK(run.texts.at(10) == std::vector<std::string>{"c"});
+  CHECK(run.text(1) == Message(before[1].text(kRun)).text(1));
+  CHECK(history_of(records) == rows_of_file(folder));
+}
+
+TEST_CASE("an evaluation that a resumed run makes up for belongs to the row of its step", "[cli]") {
+  const TempFolder folder;
+  const std::string run_dir = folder.path().string();
+  {
+    const Wandb wandb(options_of(""));
+    wandb.begin(run_dir, "{}");
+    wandb.row(1, {{"loss", 3, 0, 0}});
+    wandb.row(2, {{"loss", 2, 0, 0}, {"device_busy_percent", 50, 0, 0}});
+    wandb.event(DDH_EVENT_CHECKPOINT, 2, "here");
+    wandb.row(3, {{"loss", 1, 0, 0}});
+    wandb.event(DDH_EVENT_CHECKPOINT, 3, "here");
+  }
+  {
+    const Wandb wandb(options_of(""));
+    wandb.begin(run_dir, "{}", 2);
+    wandb.event(DDH_EVENT_RESUMED, 2, "here");
+    wandb.row(2, {{"val_loss", 4, 0, 0}}, nullptr, DDH_ROW_EVAL);
+    wandb.event(DDH_EVENT_CHECKPOINT, 2, "here");
+  }
+  const std::vector<Message> records = records_of(read_text(file_in(folder.path())));
+  CHECK(history_of(records) ==
+        std::vector<Json>{{{"step", 1}, {"loss", 3.0}}, {{"step", 2}, {"loss", 2.0}, {"val_loss", 4.0}}});
+}
+
+TEST_CASE("the values of the step that train.patience ends with, and of its evaluation, are one row", "[cli]") {
+  const TempFolder folder;
+  const Said ended = train(folder, {"--monitor", "jsonl,wandb", "train.steps=40", "monitor.every=100",
+                                    "checkpoint.every=3", "train.patience=1", "optimizer.lr=0"});
+  INFO(ended.err);
+  REQUIRE(ended.code == 0);
+  const std::vector<Json> rows = history_of(records_in(folder));
+  REQUIRE(rows.size() == 2);  // nothing is learnt, so the second evaluation is not better
+  CHECK(rows[1].at("step") == 6);
+  CHECK(rows[1].contains("val_loss"));
+  CHECK(rows[1].contains("grad_norm"));
+}
+
+TEST_CASE("a resumed run goes on in the newest run of its folder, or in that of the id given", "[cli]") {
+  const TempFolder folder;
+  const std::string run_dir = folder.path().string();
+  const auto record = [&](const std::string& id, int64_t resumed_after) {
+    FakeOptions options = options_of("");
+    options["monitor.wandb.id"] = id;
+    const Wandb wandb(options);
+    wandb.begin(run_dir, "{}", resumed_after);
+    wandb.row(resumed_after + 1, {{"loss", 3, 0, 0}});
+    wandb.event(DDH_EVENT_CHECKPOINT, resumed_after + 1, "here");
+  };
+  const auto rows_in = [&](const std::string& id) {
+    for (const auto& entry : fs::recursive_directory_iterator(folder.path() / "wandb"))
+      if (entry.path().filename() == "run-" + id + ".wandb")
+        return history_of(records_of(read_text(entry.path()))).size();
+    return size_t{0};
+  };
+  record("first", 0);
+  for (const auto& entry : fs::directory_iterator(folder.path() / "wandb"))  // the clock was changed later
+    fs::rename(entry.path(), folder.path() / "wandb" / "offline-run-20990101_000000-first");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // the beginnings are compared in seconds
+  record("second", 0);
+  record("", 1);
+  CHECK(rows_in("first") == 1);
+  CHECK(rows_in("second") == 2);
+  record("first", 1);
+  CHECK(rows_in("first") == 2);
+  CHECK(rows_in("second") == 2);
+}
+
 TEST_CASE("names and texts of any kind reach W&B's file as UTF-8 and JSON", "[cli]") {
   const TempFolder folder;
   const std::string hostile = "a\"b\\c\n\x01\xff</script>\xe2\x82\xac";
@@ -323,7 +420,23 @@ TEST_CASE("wandb leaves other programs' runs alone, and refuses what W&B does no
              Catch::Contains("monitor.wandb.project 'a/b'") && Catch::Contains("leave it out"));
   CHECK_THAT(train(second, {"--monitor", "wandb", "monitor.wandb.id=a b"}).err,
              Catch::Contains("monitor.wandb.id 'a b'"));
+  const std::string longest(200, 'x');
+  CHECK_THAT(train(second, {"--monitor", "wandb", "monitor.wandb.id=" + longest + "x"}).err,
+             Catch::Contains("monitor.wandb.id") && Catch::Contains("more than 200 bytes"));
+  CHECK_THAT(train(second, {"--monitor", "wandb", "monitor.wandb.name=" + longest}).err,
+             Catch::Contains("monitor.wandb.name 'xxxxx") && Catch::Contains("more than the 128 characters"));
+  CHECK_THAT(train(second, {"--monitor", "wandb", "monitor.wandb.tags=a," + longest}).err,
+             Catch::Contains("the tag of the run in W&B 'xxxxx") && Catch::Contains("more than the 64 characters"));
+  CHECK_FALSE(fs::exists(second.path() / "run"));
+  CHECK(train(second, {"--monitor", "wandb", "monitor.wandb.id=" + longest}).code == 0);
+  fs::remove_all(second.path() / "run");
+
   fs::create_directories(second.path() / "run");
+  fs::create_directories(second.path() / "shared");
+  fs::create_directory_symlink(second.path() / "shared", second.path() / "run" / "wandb");
+  CHECK_THAT(train(second, {"--monitor", "wandb"}).err, Catch::Contains("is a symbolic link"));
+  CHECK(fs::is_empty(second.path() / "shared"));
+  fs::remove(second.path() / "run" / "wandb");
   std::ofstream(second.file("run/wandb")) << "a file";
   CHECK_THAT(train(second, {"--monitor", "wandb"}).err, Catch::Contains("is no folder"));
   CHECK(read_text(second.file("run/wandb")) == "a file");
