@@ -151,7 +151,8 @@ std::string entry_text(const Json& entry) {
   else if (entry.contains("sets"))
     add(marked(entry["sets"].get<std::string>()));
   if (entry.contains("sets_beside_file")) add("beside a file " + marked(entry["sets_beside_file"].get<std::string>()));
-  if (entry.contains("adds")) add(words_text(entry["adds"]));
+  if (entry.contains("adds"))
+    add(entry["adds"].is_object() ? marked(key_and_list(entry["adds"])) : words_text(entry["adds"]));
   if (entry.contains("collects"))
     add(ddh::str("item ", entry["collects"]["place"].get<int>() + 1, " of ",
                  marked(entry["collects"]["into"].get<std::string>())));

@@ -35,7 +35,10 @@ void ForeignFlags::note(const std::string& word, const Json& entry) {
 
 void ForeignFlags::turn_on(const std::string& word, const Json& entry, std::vector<std::string>& ours) {
   if (entry.contains("refuse")) ddh::fail(DDH_INVALID_ARGUMENT, word, " ", entry["refuse"].get<std::string>());
-  add_words(entry.value("adds", Json::array()), ours);
+  if (const Json adds = entry.value("adds", Json::array()); adds.is_object())
+    add_items(adds);
+  else
+    add_words(adds, ours);
   if (entry.contains("no_effect")) note(word, entry);
 }
 
@@ -71,6 +74,12 @@ void ForeignFlags::give(const std::string& word, const Json& entry, const std::s
   }
 }
 
+void ForeignFlags::add_items(const Json& items) {
+  for (const auto& [key, more] : items.items())
+    for (const Json& one : more)
+      if (Json& list = lists_[key]; std::find(list.begin(), list.end(), one) == list.end()) list.push_back(one);
+}
+
 // Several words in one value, in any order.
 void ForeignFlags::give_words(const std::string& word, const Json& entry, const std::string& value,
                               std::vector<std::string>& ours) {
@@ -92,9 +101,7 @@ void ForeignFlags::give_words(const std::string& word, const Json& entry, const 
     } else if (at->is_array()) {
       add_words(*at, ours);
     } else {
-      for (const auto& [key, more] : at->items())
-        for (const Json& one : more)
-          if (Json& list = lists_[key]; std::find(list.begin(), list.end(), one) == list.end()) list.push_back(one);
+      add_items(*at);
     }
     has_needed = has_needed || is_one_of(entry["needs"], item);
   }

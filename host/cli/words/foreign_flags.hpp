@@ -35,6 +35,7 @@ class ForeignFlags {
     double share;
     bool is_number_needed;  // the option of ours takes no part itself
   };
+  void add_items(const Json& items);  // to lists of ours
   void give_words(const std::string& word, const Json& entry, const std::string& value, std::vector<std::string>& ours);
   void take_share(const std::string& word, const Json& entry, const std::string& to, const std::string& value,
                   std::vector<std::string>& ours);
