@@ -114,6 +114,10 @@ void refuse_known_word(const Wish& wish) {
   const bool is_typo = !near.empty() && edit_distance(tail_of(wish.key), near) <= 2;
   if (!is_typo) refuse_known_word(wish);
   if (!near.empty()) near = section.name + "." + near;
+  const std::string of_plugin = tail_of(wish.key).substr(0, tail_of(wish.key).find('.'));
+  if (near.empty() && of_plugin != tail_of(wish.key) && section.schema.find("plugins") != nullptr)
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", wish.key, "' ", place, " is an option of a plugin that ", section.name,
+              ".plugins does not name; add '", of_plugin, "' to ", section.name, ".plugins");
   if (near.empty()) {
     // The right name in the wrong section: model.lr for optimizer.lr.
     for (const std::string& key : everywhere)

@@ -158,6 +158,7 @@ TEST_CASE("an unknown key is refused with the nearest name", "[cli]") {
   check_refused(run(toy({"--strategy", "zero3", "strategy.prefetch_unit=5"})),
                 {"strategy.prefetch_unit", "prefetch_units"});
   check_refused(run(toy({"trian.steps=5"})), {"trian", "train"});
+  check_refused(run(toy({"--wandb_project", "p"})), {"monitor.wandb.project", "add 'wandb' to monitor.plugins"});
 }
 
 TEST_CASE("a value of the wrong type or out of range is refused with the legal values", "[cli]") {
