@@ -263,7 +263,7 @@ class Smoke {
     PastRun past = read_past_run(run, Rows::all);
     if (!past.loss)
       ddh::fail(DDH_DATA_LOSS, "'", run.string(), "' has no rows of JSON with a loss of its last step; leave ",
-                "monitor.plugins out, or add a monitor that writes metrics.jsonl");
+                "monitor.plugins out, or add the monitor of JSON lines that it names by default");
     return past;
   }
 
