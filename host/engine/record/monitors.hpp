@@ -34,8 +34,7 @@ class Monitors {
   Monitors& operator=(const Monitors&) = delete;
 
   // A row and an event go to every monitor that has not failed; then the error of the first that fails is thrown. The log has
-  // those of the others. `kind`:
-  // DDH_ROW_*. `program`: "" if there is only one.
+  // those of the others. `kind`: DDH_ROW_*. `program`: "" if there is only one.
   void row(int32_t kind, int64_t step, std::string_view program, std::span<const RowValue> values);
   // `kind`: DDH_EVENT_RESUMED or DDH_EVENT_CHECKPOINT. `text`: as ddh_event has it.
   void event(int32_t kind, int64_t step, const std::string& text);

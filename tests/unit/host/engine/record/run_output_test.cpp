@@ -171,7 +171,7 @@ TEST_CASE("monitor.every leaves out rows, but not that of the last step or of an
   CHECK(recorded().calls.at(2) == "a row 1");
 }
 
-TEST_CASE("a monitor that fails ends the run with its message, and no row follows", "[monitor]") {
+TEST_CASE("a monitor that fails ends the run with its message, and the others get the rows until then", "[monitor]") {
   MonitoredRun run;
   recorded().fails = "b row 2";
   run.output->begin();
@@ -183,7 +183,9 @@ TEST_CASE("a monitor that fails ends the run with its message, and no row follow
   run.step(3, 1);
   run.evaluated(3);
   run.output->end("{}");
-  CHECK(recorded().calls.size() == calls);
+  REQUIRE(recorded().calls.size() == calls + 2);
+  CHECK(recorded().calls.at(calls) == "a row 3");
+  CHECK_THAT(recorded().calls.at(calls + 1), Catch::StartsWith("a "));
 }
 
 TEST_CASE("a monitor that can't open what it writes to is an error at the start", "[monitor]") {
@@ -263,7 +265,8 @@ TEST_CASE("a failure is told to the monitors that have neither failed nor ended"
   recorded().fails = "a row 1";
   run.step(1, 1);
   run.output->failed(run.output->failure());
-  REQUIRE(recorded().calls.size() == 4);
+  REQUIRE(recorded().calls.size() == 5);
+  CHECK(recorded().calls.at(3) == "b row 1");
   CHECK_THAT(recorded().calls.back(), Catch::StartsWith("b failed 1 monitor 'a', row: the disk is full"));
 
   MonitoredRun ended;
