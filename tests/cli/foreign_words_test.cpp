@@ -97,6 +97,23 @@ TEST_CASE("values of TrainingArguments become options", "[cli]") {
   CHECK(config["data"]["micro_batch"] == 5);
 }
 
+TEST_CASE("a switch has the truth values of Python's parsers, and no others", "[cli]") {
+  const auto compute = [](const WordList& words) { return config_of(words)["precision"]["compute"]; };
+  for (const char* off : {"no", "NO", "false", "False", "f", "n", "0"}) {
+    CHECK(compute({"--bf16=" + std::string(off)}) == "fp32");
+    CHECK(compute({"--bf16", off}) == "fp32");
+    CHECK(config_of({"--adafactor", off, "--amp=" + std::string(off), "train.steps=3"})["train"]["steps"] == 3);
+  }
+  for (const char* on : {"yes", "true", "True", "t", "Y", "1"}) {
+    CHECK(compute({"--bf16=" + std::string(on)}) == "bf16");
+    CHECK(compute({"--bf16", on}) == "bf16");
+  }
+  check_refused({"--bf16=off"}, {"--bf16 'off' is neither true nor false"});
+  check_refused({"--bf16", "nonsense"}, {"--bf16 'nonsense' is neither true nor false"});
+  check_refused({"--gradient-checkpointing=none"}, {"--gradient-checkpointing 'none'"});
+  check_refused({"--tpu", "1"}, {"--tpu needs devices"});
+}
+
 TEST_CASE("two words that are one option of ours together", "[cli]") {
   CHECK(config_of({"--adam_beta1", "0.8", "--adam_beta2", "0.95", "--adam_epsilon", "1e-6"})["optimizer"]["betas"] ==
         Json({0.8, 0.95}));

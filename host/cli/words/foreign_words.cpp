@@ -23,6 +23,16 @@ namespace {
 
 constexpr const char* kCompat = "--compat";
 
+// As parsers of Python take it.
+std::optional<bool> truth_of(std::string word) {
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const char* text : {"true", "yes", "t", "y", "1"})
+    if (word == text) return true;
+  for (const char* text : {"false", "no", "f", "n", "0"})
+    if (word == text) return false;
+  return std::nullopt;
+}
+
 class ForeignWords {
  public:
   ForeignWords(std::vector<std::string>& words, CommandLine& line, const CLI::App& app)
@@ -222,7 +232,7 @@ class ForeignWords {
     for (const ForeignTable& table : foreign_tables())
       for (const auto& [variable, entry] : table.variables.items()) {
         const char* const value = std::getenv(variable.c_str());
-        if (value == nullptr || *value == '\0' || !reads_variables()) continue;
+        if (value == nullptr || *value == '\0' || !is_about_training()) continue;
         const Json& unless = entry["unless"];
         const auto says = [&](const std::string& word) {
           return std::any_of(unless.begin(), unless.end(), [&](const Json& own) {
@@ -239,25 +249,30 @@ class ForeignWords {
                                "; unset it if that is not meant");
       }
   }
-  [[nodiscard]] bool reads_variables() const {
+  [[nodiscard]] bool is_about_training() const {
     constexpr std::string_view kReading[] = {"train", "plan", "compare", "tune", "smoke", "doctor"};
     const bool is_word = !command_.empty() && command_[0] != '-' && command_.find('=') == std::string::npos;
     return !is_word || is_command(command_) ||
            std::find(std::begin(kReading), std::end(kReading), command_) != std::end(kReading);
   }
 
-  // A switch may have a truth value, after "=" or as the next word.
+  // A switch may have a truth value, after "=" or as the next word. Error: it is none.
   bool is_on() {
-    const std::string& word = words_[at_];
+    const std::string word = words_[at_];
     const size_t equals = word.find('=');
-    const bool follows = equals == std::string::npos && at_ + 1 < words_.size() && truth_of(words_[at_ + 1]);
-    if (equals == std::string::npos && !follows) return true;
-    return truth_of(follows ? words_[++at_] : word.substr(equals + 1)).value_or(true);
+    if (equals == std::string::npos && !value_follows()) return true;
+    const std::string text = equals == std::string::npos ? words_[++at_] : word.substr(equals + 1);
+    if (const std::optional<bool> truth = truth_of(text)) return *truth;
+    ddh::fail(DDH_INVALID_ARGUMENT, word.substr(0, equals), " '", plain_text(text, kShownValue),
+              "' is neither true nor false; give one of them");
   }
-  static std::optional<bool> truth_of(const std::string& word) {
-    if (word == "True" || word == "true") return true;
-    if (word == "False" || word == "false") return false;
-    return std::nullopt;
+  // Whether the word behind a switch is its value. Some commands take a file or a name of their own there.
+  [[nodiscard]] bool value_follows() const {
+    if (at_ + 1 >= words_.size()) return false;
+    const std::string& next = words_[at_ + 1];
+    if (truth_of(next)) return true;
+    return is_about_training() && !next.empty() && next[0] != '-' && next[0] != '~' &&
+           next.find('=') == std::string::npos && !next.ends_with(".py");
   }
 
   // A long option with one dash is no cluster of short ones.
