@@ -118,6 +118,24 @@ std::string number_text(double value) {
   return text;
 }
 
+std::string json_number(const std::string& text) {
+  const auto digits = [&](size_t from) { return std::min(text.find_first_not_of("0123456789", from), text.size()); };
+  const size_t begin = text.starts_with('+') || text.starts_with('-') ? 1 : 0, whole = digits(begin);
+  const bool has_dot = whole < text.size() && text[whole] == '.';
+  const size_t fraction = has_dot ? whole + 1 : whole, exponent = digits(fraction);
+  if (whole == begin && exponent == fraction) return text;
+  size_t end = exponent;
+  if (end < text.size() && (text[end] == 'e' || text[end] == 'E')) {
+    const size_t sign = end + 1 < text.size() && (text[end + 1] == '+' || text[end + 1] == '-') ? 1 : 0;
+    end = digits(exponent + 1 + sign);
+    if (end == exponent + 1 + sign) return text;
+  }
+  if (end != text.size()) return text;
+  const std::string before = text.substr(begin, whole - begin), after = text.substr(fraction, exponent - fraction);
+  return (text.starts_with('-') ? "-" : "") + (before.empty() ? "0" : before) +
+         (has_dot ? "." + (after.empty() ? "0" : after) : "") + text.substr(exponent);
+}
+
 std::string bytes_text(uint64_t bytes) {
   if (bytes < 10'000) return std::to_string(bytes) + " bytes";
   constexpr std::array<const char*, 4> kUnits = {"KB", "MB", "GB", "TB"};

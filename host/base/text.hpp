@@ -23,6 +23,9 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
 // The shortest text that reads back as the same number: "10", "0.1", "1048576", "1e+30".
 std::string number_text(double value);
 
+// A number as Python takes it, in the form of JSON: "0.5" for ".5", "5.0" for "5.". Any other text as it is.
+std::string json_number(const std::string& text);
+
 // "512 bytes", "70.5 KB", "24.1 GB": powers of 1,000, as in the tables of memory.
 std::string bytes_text(uint64_t bytes);
 

@@ -38,6 +38,8 @@ Json json_of(const Translation& translation) {
   return out;
 }
 
+constexpr const char* kStrategy = "strategy.plugin";
+
 // "optimizer.params.lr (line 12)", "gradient_clipping (default)"
 std::string origin_text(const ForeignOrigin& from) {
   if (from.kind == ForeignOrigin::Kind::preset || from.kind == ForeignOrigin::Kind::derived)
@@ -99,11 +101,18 @@ int convert_back(const CommandLine& line, std::ostream& out) {
     ddh::fail(DDH_INVALID_ARGUMENT, "--to '", plain_text(line.converting.to, kShownValue),
               "' is no format; give one of ", formats);
   }
+  check_compat(line, table->format);
+  if (const ForeignTable* const other = table_of_file(line.config_file))
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", line.config_file.string(), "' is ", other->is,
+              ", and --to takes a configuration file of this program; leave --to out");
   const UserConfig user = UserConfig::read(line.config_file, line.overrides);
   std::map<std::string, Json> last;
   for (const Wish& wish : user.wishes())
     if (!wish.value.is_null() && !wish.key.ends_with('.')) last[wish.key] = wish.value;
   const Reversed back = reversed(*table, line.compat_version, {last.begin(), last.end()});
+  if (std::find(back.left_out.begin(), back.left_out.end(), kStrategy) != back.left_out.end())
+    ddh::fail(DDH_INVALID_ARGUMENT, "a file of ", table->program, " can't say ", kStrategy, "=", last[kStrategy].dump(),
+              "; choose another strategy, or another format with --to");
   std::string left_out;
   for (const std::string& key : back.left_out) left_out += (left_out.empty() ? "" : ", ") + key;
   if (line.converting.json) {
@@ -123,6 +132,7 @@ int convert_file(const CommandLine& line, const Registry& registry, std::ostream
     if (!line.converting.to.empty()) return convert_back(line, out);
     const UserConfig user = UserConfig::read("", line.overrides);
     const auto ranks = [&]() -> int64_t { return choose_place(user, registry).world_size; };
+    if (const ForeignTable* const table = table_of_file(line.config_file)) check_compat(line, table->format);
     const Translation translation = translate_for({line.config_file, "", line.compat_version}, user, ranks);
     if (line.converting.json)
       out << json_of(translation).dump(2) << "\n";

@@ -145,6 +145,12 @@ std::string entry_text(const Json& entry) {
   const Json beside = entry.value("beside", Json::object());
   for (const auto& [other, fields] : beside.items())
     if (fields.contains("is")) add("beside " + marked(other) + " " + marked(fields["is"].get<std::string>()));
+  for (const auto& [other, fields] : beside.items())
+    if (fields.contains("no_effect") || fields.contains("by_value")) {
+      Json given = Json::object();
+      given.merge_patch(fields);  // without those that are null
+      add("beside " + marked(other) + " " + entry_text(given));
+    }
   if (entry.contains("share_of"))
     add(marked(entry["sets"].get<std::string>()) + (entry.contains("or_number") ? ", below 1" : ",") +
         " this part of " + marked(entry["share_of"].get<std::string>()));
@@ -170,6 +176,12 @@ std::string entry_text(const Json& entry) {
   if (entry.contains("drops"))
     add("nothing if it is " + value_text(entry["drops"]) +
         (drops_alone ? " and there is no " + marked(beside.begin().key()) : ""));
+  const Json off = entry.value("off", Json::object()), refuses = entry.value("refuses", Json::object());
+  if (off.contains("denies"))
+    add("off, it is refused beside a file that says " + marked(off["denies"].get<std::string>()));
+  if (off.contains("no_effect")) add("off, no effect: " + plain(off["no_effect"].get<std::string>()));
+  for (const auto& [given, why] : refuses.items())
+    add(marked(given) + " is refused: it " + plain(why.get<std::string>()));
   const char* const otherwise = text.empty() ? "" : "else ";
   if (entry.contains("keeps")) add("else as it is");
   if (entry.contains("no_effect")) add(otherwise + ("no effect: " + plain(entry["no_effect"].get<std::string>())));

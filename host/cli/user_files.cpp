@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "config/host_schema.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "plan/prepare.hpp"
 
@@ -62,6 +63,15 @@ void put_values(const Translation& translation, UserConfig& user) {
   user.put_foreign(given, presets);
 }
 
+// Error: a file says what a word of the line denies.
+void check_denied(const std::vector<DeniedValue>& denied, const UserConfig& user) {
+  for (const DeniedValue& one : denied)
+    if (const Wish* const wish = user.find(one.key);
+        wish != nullptr && wish->from_file && wish->value == Json(one.value))
+      throw ForeignFileError(DDH_INVALID_ARGUMENT, ddh::str(wish->source, " gives ", one.key, "=", one.value, ", and ",
+                                                            one.word, " says the contrary; leave one of them out"));
+}
+
 // Error: there is none.
 const ForeignTable& table_for(const std::filesystem::path& file) {
   if (const ForeignTable* const table = table_of_file(file)) return *table;
@@ -71,9 +81,40 @@ const ForeignTable& table_for(const std::filesystem::path& file) {
             "a file of ours, which are JSON");
 }
 
+// Error: the file for another program is one of ours.
+void refuse_ours(const ForeignChoice& choice) {
+  if (choice.format.empty()) return;
+  const ForeignTable& table = *foreign_table(choice.format);
+  bool is_ours = false;
+  try {
+    const std::vector<Section> sections = host_sections();
+    const UserConfig file = UserConfig::read(choice.file, {});
+    for (const Wish& wish : file.wishes()) {
+      const std::string name = wish.key.substr(0, wish.key.find('.'));
+      if (std::none_of(sections.begin(), sections.end(), [&](const Section& one) { return one.name == name; })) return;
+      is_ours = is_ours || (table.find(name) == nullptr && !table.has_below(name));
+    }
+  } catch (const ddh::Error&) {
+    return;  // whoever reads it says what is wrong
+  }
+  if (is_ours)
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", choice.file.string(), "' is a configuration file of this program, and not of ",
+              table.program, "; give it with --config");
+}
+
 }  // namespace
 
+void check_compat(const CommandLine& line, const std::string& format) {
+  if (!line.compat_format.empty() && line.compat_format != format)
+    throw ForeignFileError(
+        DDH_INVALID_ARGUMENT,
+        ddh::str("--compat ", line.compat_format, "-", line.compat_version, " fits no file that is given",
+                 format.empty() ? "" : ", which is one of " + foreign_table(format)->program,
+                 "; leave it out, or give a file of that program"));
+}
+
 Translation translate_for(const ForeignChoice& choice, const UserConfig& user, const std::function<int64_t()>& ranks) {
+  refuse_ours(choice);
   const ForeignTable& table = choice.format.empty() ? table_for(choice.file) : *foreign_table(choice.format);
   return translate_file(table, choice.file,
                         {ranks, [&](const std::string& key) { return users_value(user, key, false); }, choice.version,
@@ -92,6 +133,7 @@ UserFiles read_user_files(const CommandLine& line, const std::vector<Override>& 
   } catch (const ddh::Error& error) {
     throw ForeignFileError(error.code(), error.what());
   }
+  check_compat(line, foreign.empty() ? "" : foreign[0].format);
   if (foreign.size() > 1)
     throw ForeignFileError(DDH_INVALID_ARGUMENT,
                            ddh::str("'", foreign[0].file.string(), "' and '", foreign[1].file.string(),
@@ -108,6 +150,7 @@ UserFiles read_user_files(const CommandLine& line, const std::vector<Override>& 
       throw ForeignFileError(error.code(), error.what());
     }
   }
+  check_denied(line.denied, files.user);
   return files;
 }
 

@@ -26,6 +26,8 @@ struct DDH_HIDDEN ForeignFileError : ddh::Error {
 };
 
 // Throws ForeignFileError.
+// Error: --compat names a program, and no file is of this format.
+void check_compat(const CommandLine& line, const std::string& format);
 UserFiles read_user_files(const CommandLine& line, const std::vector<Override>& overrides, const Registry& registry);
 
 // The translation of such a file for the command line's other words.

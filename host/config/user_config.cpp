@@ -56,6 +56,7 @@ Json parse_word(const Override& over) {
     Json value = read_json(over.text);
     return value.is_null() && over.source.rfind("--", 0) == 0 ? Json(over.text) : value;  // a flag's value is a name
   } catch (const JsonError& error) {
+    if (const std::string number = json_number(over.text); number != over.text) return read_json(number);
     if (is_nested) ddh::fail(DDH_INVALID_ARGUMENT, "the value of '", over.key, "': ", error.what());
     return over.text;
   }

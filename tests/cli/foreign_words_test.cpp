@@ -114,6 +114,124 @@ TEST_CASE("a switch has the truth values of Python's parsers, and no others", "[
   check_refused({"--tpu", "1"}, {"--tpu needs devices"});
 }
 
+TEST_CASE("the dtype of sums follows the precision that the line gives", "[cli]") {
+  const TempFolder folder;
+  const auto write = [&](const char* name, const std::string& more) {
+    std::ofstream(folder.file(name)) << R"({"train_micro_batch_size_per_gpu": 2)" << more << "}";
+    return folder.file(name);
+  };
+  const std::string bf16 = write("bf16.json", R"(, "bf16": {"enabled": true})"), plain = write("plain.json", "");
+  const auto dtypes = [&](const std::string& file, const WordList& more) {
+    WordList words = {"--deepspeed", file};
+    words.insert(words.end(), more.begin(), more.end());
+    const Json precision = config_of(words)["precision"];
+    return precision["compute"].get<std::string>() + " " + precision["reduce_dtype"].get<std::string>();
+  };
+  CHECK(dtypes(bf16, {}) == "bf16 bf16");
+  CHECK(dtypes(bf16, {"--mixed_precision", "no"}) == "fp32 fp32");
+  CHECK(dtypes(bf16, {"--fp16"}) == "fp16 fp32");
+  CHECK(dtypes(plain, {"--bf16"}) == "bf16 bf16");
+  CHECK(dtypes(plain, {"--bf16", "precision.reduce_dtype=fp32"}) == "bf16 fp32");
+  CHECK(dtypes(plain, {"--bf16", "False"}) == "fp32 fp32");
+  check_refused({"--deepspeed", bf16, "--bf16", "False"},
+                {"bf16.json', line 1", "--bf16 False", "leave one of them out"});
+  std::ofstream(folder.file("a.yaml")) << "distributed_type: FSDP\nmixed_precision: bf16\n";
+  const Json fsdp = config_of({"--config_file", folder.file("a.yaml"), "--mixed_precision", "no"})["precision"];
+  CHECK(fsdp["compute"] == "fp32");
+  CHECK(fsdp["reduce_dtype"] == "fp32");
+  check_refused({"--bf16", "--fp16"}, {"--bf16 and --fp16 exclude each other"});
+  CHECK(config_of({"--bf16", "--bf16", "--fp16=0"})["precision"]["compute"] == "bf16");
+}
+
+TEST_CASE("numbers may be written as Python takes them", "[cli]") {
+  const Json config = config_of({"--lr", ".5", "--weight_decay", ".01", "--adam_beta2", ".95", "--max_grad_norm", "1.",
+                                 "--max_steps", "100", "--warmup_ratio", ".03", "--run_name", ".5"});
+  CHECK(config["optimizer"]["lr"] == 0.5);
+  CHECK(config["optimizer"]["weight_decay"] == 0.01);
+  CHECK(config["optimizer"]["betas"] == Json({0.9, 0.95}));
+  CHECK(config["train"]["clip_norm"] == 1.0);
+  CHECK(config["schedule"]["warmup_steps"] == 3);
+  CHECK(config["run"]["name"] == ".5");
+  CHECK(config_of({"--learning-rate=5.E-5"})["optimizer"]["lr"] == 5e-5);
+  for (const char* text : {"5.E", ".", "-", "1.5.2"}) {
+    const auto said = call({"--lr=" + std::string(text)});
+    CHECK(said.code == 1);
+    CHECK_THAT(said.err, Catch::Contains("optimizer.lr = \"" + std::string(text) + "\"") && Catch::Contains("number"));
+  }
+}
+
+TEST_CASE("words that another word makes idle have no effect in any order", "[cli]") {
+  const auto with = [](const WordList& a, const WordList& b, bool is_first) {
+    WordList words = is_first ? a : b;
+    words.insert(words.end(), is_first ? b.begin() : a.begin(), is_first ? b.end() : a.end());
+    return config_of(words);
+  };
+  for (const bool is_first : {true, false}) {
+    CHECK(with({"--save_strategy", "no"}, {"--save_steps", "5"}, is_first)["checkpoint"]["every"] == 0);
+    const Json epochs = with({"--save-strategy=epoch"}, {"--save_steps", "5"}, is_first);
+    CHECK(epochs["checkpoint"]["every_epochs"] == 1);
+    CHECK(epochs["checkpoint"]["every"] == config_of({})["checkpoint"]["every"]);
+    CHECK(with({"--eval_strategy", "no"}, {"--eval_steps", "5"}, is_first)["train"]["eval_every"] == 0);
+    CHECK(with({"--eval_strategy", "epoch"}, {"--eval_steps", "5"}, is_first)["train"]["eval_every_epochs"] == 1);
+    CHECK(with({"--zero_stage", "2"}, {"--offload_param_device", "cpu"}, is_first)["strategy"]["plugin"] == "zero2");
+    CHECK(with({"--zero_stage", "3"}, {"--offload_param_device", "cpu"}, is_first)["strategy"]["plugin"] ==
+          "zero3_offload");
+    CHECK(with({"--lr_scheduler_type", "constant"}, {"--warmup_steps", "5"}, is_first)["schedule"]["warmup_steps"] ==
+          0);
+  }
+  CHECK(config_of({"--save_strategy", "no", "--save_strategy", "steps", "--save_steps", "5"})["checkpoint"]["every"] ==
+        5);
+  CHECK(config_of({"--zero_stage", "3"})["strategy"]["plugin"] == "zero3");
+  check_refused({"--zero_stage", "7"}, {"--zero_stage '7'", "give one of 0, 1, 2, 3"});
+  check_refused({"--mixed_precision", "fp8"}, {"--mixed_precision 'fp8' computes in 8 bits"});
+}
+
+TEST_CASE("values of words without effect may be lists, key=value or options of ssh", "[cli]") {
+  const auto steps = [](WordList words) {
+    words.emplace_back("train.steps=3");
+    return config_of(words)["train"]["steps"];
+  };
+  CHECK(steps({"--label_names", "a", "b", "c"}) == 3);
+  CHECK(steps({"--rdzv_conf", "timeout=900", "--env", "A=B"}) == 3);
+  CHECK(steps({"--launcher_args", "-p 22"}) == 3);
+  CHECK(config_of({"--rdzv_conf", "optimizer=sgd"})["optimizer"]["plugin"] == "sgd");
+  CHECK(config_of({"--report_to", "[\"wandb\"]"})["monitor"]["plugins"] == Json({"jsonl", "wandb"}));
+  CHECK(config_of({"--report_to", "[wandb,tensorboard]"})["monitor"]["plugins"] ==
+        Json({"jsonl", "wandb", "tensorboard"}));
+  check_refused({"--role", "a", "train.py"}, {"'train.py' is a script"});
+}
+
+TEST_CASE("a version fits a file that is given, and a file is for the program that it is given to", "[cli]") {
+  const TempFolder folder;
+  std::ofstream(folder.file("ds.json")) << R"({"train_micro_batch_size_per_gpu": 2})";
+  std::ofstream(folder.file("own.json")) << R"({"train": {"steps": 3}})";
+  const auto ends = [](const WordList& words, const char* sentence) {
+    Process process(words);
+    CHECK(process.wait(std::chrono::seconds(60)) == 2);
+    CHECK_THAT(process.err(), Catch::Contains(sentence));
+    CHECK(process.out().empty());
+  };
+  check_refused({"--compat", "deepspeed-0.18"}, {"--compat deepspeed-0.18 fits no file"});
+  check_refused({"--deepspeed", folder.file("ds.json"), "--compat", "accelerate-0.15"}, {"fits no file"});
+  check_refused({"--compat", "deepspeed-99"}, {"'deepspeed-99' is newer than"});
+  ends({"convert", folder.file("ds.json"), "--compat", "accelerate-0.15"}, "fits no file");
+  ends({"convert", folder.file("ds.json"), "--to", "deepspeed"}, "leave --to out");
+  check_refused({"--deepspeed_config", folder.file("own.json")}, {"of this program", "--config"});
+  check_refused({"--deepspeed", folder.file("missing.json")}, {"missing.json"});
+  // A complete file of ours comes back as a file that is taken; a strategy that can't be said is refused.
+  Process dry({"--dry-run", "--model", toy_model(), "--nproc", "2", "--device", "cpu", "--strategy", "ddp"});
+  REQUIRE(dry.wait(std::chrono::seconds(60)) == 0);
+  std::ofstream(folder.file("full.json")) << dry.out();
+  Process back({"convert", folder.file("full.json"), "--to", "accelerate"});
+  REQUIRE(back.wait(std::chrono::seconds(60)) == 0);
+  CHECK_THAT(back.out(),
+             Catch::Contains("MULTI_CPU") && !Catch::Contains("num_machines") && !Catch::Contains("hostfile"));
+  std::ofstream(folder.file("a.yaml")) << back.out();
+  CHECK(config_of({"--config_file", folder.file("a.yaml")})["strategy"]["plugin"] == "ddp");
+  ends({"convert", folder.file("full.json"), "--to", "accelerate", "strategy.plugin=zero3"},
+       "strategy.plugin=\"zero3\"");
+}
+
 TEST_CASE("two words that are one option of ours together", "[cli]") {
   CHECK(config_of({"--adam_beta1", "0.8", "--adam_beta2", "0.95", "--adam_epsilon", "1e-6"})["optimizer"]["betas"] ==
         Json({0.8, 0.95}));

@@ -74,6 +74,11 @@ struct ForeignChoice {
   std::string version;  // of the other program; empty: the newest
 };
 
+// A word that is off: no file may say the contrary.
+struct DeniedValue {
+  std::string word, key, value;  // "--bf16 False"; ours
+};
+
 struct ConvertArgs {
   bool json = false;
   std::string to;    // format; empty: ours
@@ -111,7 +116,9 @@ struct CommandLine {
   PeekArgs peek;
   std::vector<ForeignChoice> foreign;
   std::string compat_version;       // of the other program: "0.18"
+  std::string compat_format;        // of that program's files; empty: no version is given
   std::vector<std::string> unused;  // sentences: words of other programs without effect
+  std::vector<DeniedValue> denied;
   ConvertArgs converting;
   CkptArgs ckpt;
   ExportArgs exporting;

@@ -21,7 +21,7 @@ void add_words(const Json& words, std::vector<std::string>& ours) {
 }
 
 double number_of(const std::string& word, const std::string& text) {
-  const Json number = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json number = Json::parse(json_number(text), nullptr, /*allow_exceptions=*/false);
   if (number.is_number()) return number.get<double>();
   ddh::fail(DDH_INVALID_ARGUMENT, word, " '", plain_text(text, kShownValue), "' is no number; correct it");
 }
@@ -35,6 +35,11 @@ void ForeignFlags::note(const std::string& word, const Json& entry) {
 
 void ForeignFlags::turn_on(const std::string& word, const Json& entry, std::vector<std::string>& ours) {
   if (entry.contains("refuse")) ddh::fail(DDH_INVALID_ARGUMENT, word, " ", entry["refuse"].get<std::string>());
+  if (entry.contains("one_of")) {
+    const auto [at, is_first] = chosen_.try_emplace(entry["one_of"].get<std::string>(), word, entry["adds"]);
+    if (at->second.second != entry["adds"])
+      ddh::fail(DDH_INVALID_ARGUMENT, at->second.first, " and ", word, " exclude each other; give one of them");
+  }
   if (const Json adds = entry.value("adds", Json::array()); adds.is_object())
     add_items(adds);
   else
@@ -42,9 +47,20 @@ void ForeignFlags::turn_on(const std::string& word, const Json& entry, std::vect
   if (entry.contains("no_effect")) note(word, entry);
 }
 
+void ForeignFlags::turn_off(const std::string& word, const Json& entry) {
+  const Json off = entry.value("off", Json::object());
+  if (off.contains("no_effect")) note(word + " False", off);
+  const auto denies = off.value("denies", std::string());
+  const size_t equals = denies.find('=');
+  if (!denies.empty()) denied_.push_back({word + " False", denies.substr(0, equals), denies.substr(equals + 1)});
+}
+
 void ForeignFlags::give(const std::string& word, const Json& entry, const std::string& value,
                         std::vector<std::string>& ours) {
   if (is_one_of(entry.value("drops", Json()), value)) return;  // it says nothing
+  const Json refuses = entry.value("refuses", Json::object());
+  if (const auto at = refuses.find(value); at != refuses.end())
+    ddh::fail(DDH_INVALID_ARGUMENT, word, " '", plain_text(value, kShownValue), "' ", at->get<std::string>());
   if (entry.contains("by_word")) return give_words(word, entry, value, ours);
   const Json by_value = entry.value("by_value", Json::object());
   const char* const key = has_file_ && entry.contains("sets_beside_file") ? "sets_beside_file" : "sets";
@@ -85,7 +101,9 @@ void ForeignFlags::give_words(const std::string& word, const Json& entry, const 
                               std::vector<std::string>& ours) {
   const Json& by_word = entry["by_word"];
   std::string blanks = value;
-  std::replace(blanks.begin(), blanks.end(), ',', ' ');
+  // Also a list as JSON or Python writes it.
+  const auto is_mark = [](char c) { return std::string_view(",[]\"'").find(c) != std::string_view::npos; };
+  std::replace_if(blanks.begin(), blanks.end(), is_mark, ' ');
   std::istringstream items(blanks);
   bool has_needed = !entry.contains("needs");
   std::vector<std::string> present;
@@ -138,7 +156,7 @@ std::vector<std::string> ForeignFlags::each(const Json& entry, const std::vector
 
 void ForeignFlags::collect(const std::string& word, const Json& entry, const std::string& value) {
   const auto key = entry["into"].get<std::string>();
-  Json item = Json::parse(value, nullptr, /*allow_exceptions=*/false);
+  Json item = Json::parse(json_number(value), nullptr, /*allow_exceptions=*/false);
   if (!item.is_number()) item = number_of(word, value);
   if (entry.contains("item")) {
     Json object = entry["item"];

@@ -6,9 +6,11 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json.hpp"
+#include "cli/words/command_line.hpp"
 
 namespace ddhost {
 
@@ -21,6 +23,8 @@ class ForeignFlags {
   void give(const std::string& word, const Json& entry, const std::string& value, std::vector<std::string>& ours);
   // The same for a switch that is on.
   void turn_on(const std::string& word, const Json& entry, std::vector<std::string>& ours);
+  // The same for a switch that is off.
+  void turn_off(const std::string& word, const Json& entry);
   // A list of words, each by its own entry: "--strategies a b,c".
   static std::vector<std::string> each(const Json& entry, const std::vector<std::string>& values);
   // Adds what several words say together, and what depends on other words. Error: one that is needed is missing.
@@ -28,6 +32,7 @@ class ForeignFlags {
 
   // Sentences about words without effect, each once.
   [[nodiscard]] const std::vector<std::string>& unused() const { return unused_; }
+  [[nodiscard]] const std::vector<DeniedValue>& denied() const { return denied_; }
 
  private:
   struct Share {  // of a value of ours that another one multiplies
@@ -48,6 +53,8 @@ class ForeignFlags {
   std::map<std::string, Json> lists_;                        // of ours, by key
   std::map<std::string, Json> otherwise_;                    // what a list of ours has without a word for it
   std::vector<Share> shares_;
+  std::map<std::string, std::pair<std::string, Json>> chosen_;  // of words of which one may be on: it, and what it adds
+  std::vector<DeniedValue> denied_;
   std::vector<std::string> unused_;
 };
 

@@ -52,6 +52,7 @@ class ForeignWords {
     }
     flags_.finish(ours);
     line_.unused = flags_.unused();
+    line_.denied = flags_.denied();
     take_variables(ours);
     words_ = std::move(ours);
     for (ForeignChoice& choice : line_.foreign)
@@ -117,15 +118,25 @@ class ForeignWords {
       ddh::fail(DDH_INVALID_ARGUMENT, kCompat, " '", plain_text(text, kShownValue),
                 "' is not a program and its version; give NAME-X.Y, where NAME is one of ", formats);
     }
+    if (is_before(table->newest, version))
+      ddh::fail(DDH_INVALID_ARGUMENT, kCompat, " '", plain_text(text, kShownValue), "' is newer than ", table->newest,
+                ", the newest version that is known here; give that one, or leave it out");
     line_.compat_version = version;
+    line_.compat_format = compat_format_;
     return true;
   }
 
+  // The name as the tables have it.
+  static std::string known_name(const std::string& name) {
+    if (name.size() <= 2 || name[0] != '-') return name;
+    std::string known = "--" + name.substr(name[1] == '-' ? 2 : 1);
+    std::replace(known.begin() + 2, known.end(), '-', '_');
+    return known;
+  }
   // The tables' entry for the word: with one dash or two, "-" or "_" within, "=" or a blank before its value.
   [[nodiscard]] static std::pair<const ForeignTable*, const Json*> entry_of(const std::string& name) {
     if (name.size() < 2 || name[0] != '-') return {nullptr, nullptr};
-    std::string known = name.size() == 2 ? name : "--" + name.substr(name[1] == '-' ? 2 : 1);
-    if (name.size() > 2) std::replace(known.begin() + 2, known.end(), '-', '_');
+    const std::string known = known_name(name);
     for (const ForeignTable& table : foreign_tables())
       if (const auto at = table.flags.find(known); at != table.flags.end()) return {&table, &*at};
     for (const ForeignTable& table : foreign_tables())  // "--name_*": all that begin so
@@ -155,43 +166,71 @@ class ForeignWords {
     if (flag->contains("each")) {
       take_each(*flag, ours);
     } else if (!flag->value("switch", false) && !is_without_effect(*flag)) {
-      flags_.give(word, meant(*flag), value_of(*flag), ours);
+      const Json entry = meant(*flag);
+      flags_.give(word, entry, value_of(entry), ours);
     } else if (is_on()) {
       flags_.turn_on(word, *flag, ours);
+    } else {
+      flags_.turn_off(word, *flag);
     }
     return true;
   }
 
-  // The entry, with other fields where the line has the flag of ours that they depend on.
+  // The entry, with other fields where the line has a flag that they depend on; null takes a field away.
   [[nodiscard]] Json meant(const Json& flag) const {
     Json entry = flag;
     const Json beside = entry.value("beside", Json::object());
-    for (const auto& [other, fields] : beside.items()) {
-      const auto is_other = [&, own = other](const std::string& word) {
-        return with_two_dashes(word.substr(0, word.find('='))) == own;
-      };
-      if (std::any_of(words_.begin(), words_.end(), is_other)) entry.update(fields);
-    }
+    for (const auto& [other, fields] : beside.items())
+      if (has_word(other)) entry.merge_patch(fields);
     return entry;
   }
 
-  // Whether the word has no effect, and no value follows: it may be a switch in another version. A flag or key=value that
-  // follows is not its value.
+  // Whether the line has this flag, written "--flag", or its last value is one of these, written "--flag=this|that".
+  [[nodiscard]] bool has_word(const std::string& wanted) const {
+    const size_t equals = wanted.find('=');
+    bool has = false;
+    for (size_t i = 0; i < words_.size(); ++i) {
+      const size_t end = words_[i].find('=');
+      if (known_name(words_[i].substr(0, end)) != known_name(wanted.substr(0, equals))) continue;
+      if (equals == std::string::npos) return true;
+      const std::string next = i + 1 < words_.size() ? words_[i + 1] : "";
+      const std::string given = end == std::string::npos ? next : words_[i].substr(end + 1);
+      has = ("|" + wanted.substr(equals + 1) + "|").find("|" + given + "|") != std::string::npos;
+    }
+    return has;
+  }
+
+  // Whether the word has no effect, and no value follows: it may be a switch in another version.
   [[nodiscard]] bool is_without_effect(const Json& flag) const {
     if (!flag.contains("no_effect") || words_[at_].find('=') != std::string::npos) return false;
-    if (at_ + 1 >= words_.size()) return true;
-    const std::string& next = words_[at_ + 1];
+    return at_ + 1 >= words_.size() || !is_value(words_[at_ + 1]);
+  }
+  // Whether a word may be the value of a flag without effect. A flag, or key=value of this program, is none.
+  [[nodiscard]] static bool is_value(const std::string& word) {
     const bool is_number =
-        next.size() > 1 && next[0] == '-' && next.find_first_not_of("0123456789.", 1) == std::string::npos;
-    return (next.starts_with('-') && !is_number) || next.find('=') != std::string::npos;
+        word.size() > 1 && word[0] == '-' && word.find_first_not_of("0123456789.", 1) == std::string::npos;
+    const bool has_blank = word.find(' ') != std::string::npos;
+    if (word.starts_with('-')) return is_number || has_blank;
+    const size_t equals = word.find('=');
+    const std::string key = word.substr(0, equals);
+    if (equals == std::string::npos) return true;
+    const auto& tables = foreign_tables();
+    return key.find('.') == std::string::npos && !key.starts_with('+') &&
+           std::none_of(tables.begin(), tables.end(),
+                        [&](const ForeignTable& table) { return table.words.contains(key); });
   }
   // Further words that the flag knows belong to its value.
   std::string value_of(const Json& flag) {
     const bool has_equals = words_[at_].find('=') != std::string::npos;
-    std::string text = value();
-    while (!has_equals && flag.contains("by_word") && at_ + 1 < words_.size() &&
-           flag["by_word"].contains(words_[at_ + 1]))
-      text += " " + words_[++at_];
+    std::string text = has_equals || !flag.contains("no_effect") ? value() : words_[++at_];
+    const auto belongs = [&](const std::string& word) {
+      if (flag.contains("by_word")) return flag["by_word"].contains(word);
+      constexpr std::array kActing = {"sets", "is", "by_value", "collects", "keeps"};
+      const auto acts = [&](const char* field) { return flag.contains(field); };
+      return flag.contains("no_effect") && std::none_of(kActing.begin(), kActing.end(), acts) && is_about_training() &&
+             !word.starts_with('-') && word.find('=') == std::string::npos && !word.ends_with(".py");
+    };
+    while (!has_equals && at_ + 1 < words_.size() && belongs(words_[at_ + 1])) text += " " + words_[++at_];
     return text;
   }
 
@@ -295,7 +334,9 @@ class ForeignWords {
   void take_file(const ForeignTable& table, bool is_needed) {
     std::error_code ec;
     const bool has_value = words_[at_].find('=') != std::string::npos;
-    const bool follows = at_ + 1 < words_.size() && fs::is_regular_file(words_[at_ + 1], ec);
+    const std::string next = at_ + 1 < words_.size() ? words_[at_ + 1] : "";
+    const bool is_named = next.ends_with(".json") && next[0] != '-' && next.find('=') == std::string::npos;
+    const bool follows = is_named || fs::is_regular_file(next, ec);
     if (!is_needed && !has_value && !follows) return;
     line_.foreign.push_back({value(), table.format, ""});
   }

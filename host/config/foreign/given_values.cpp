@@ -32,6 +32,8 @@ class Gatherer {
 
   GivenValues gather() {
     walk(text_.root, "", "");
+    for (const ForeignKey& key : table_.keys)
+      if (key.line.is_object()) take_from_line(key);
     return std::move(out_);
   }
 
@@ -165,6 +167,21 @@ class Gatherer {
     if (std::none_of(table_.drops.begin(), table_.drops.end(), is_below)) return false;
     given.value = key.preset_in(version_);
     return true;
+  }
+
+  // What other keys say depends on it: the line changes all of them together.
+  void take_from_line(const ForeignKey& key) {
+    if (!context_.on_command_line) return;
+    std::optional<Json> users = context_.on_command_line(key.line["from"].get<std::string>());
+    if (users && key.line.contains("values"))
+      users = users->is_string() ? key.line["values"].value(users->get<std::string>(), Json()) : Json();
+    if (!users || users->is_null()) return;
+    const GivenValue* const own = out_.find(key.name);
+    if (own != nullptr && own->is_bad) return;
+    if (*users == (own == nullptr ? key.preset_in(version_) : own->value)) return;
+    ForeignOrigin from{key.name, *users, ForeignOrigin::Kind::derived, out_.file, 0, table_.program};
+    if (own != nullptr) from = own->from;
+    out_.set(key.name, {*std::move(users), std::move(from), false, false});
   }
 
   const ForeignTable& table_;

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "config/foreign/given_values.hpp"
 #include "config/foreign/rules.hpp"
 
 namespace ddhost {
@@ -54,7 +55,7 @@ class Reverser {
   [[nodiscard]] std::vector<Json> candidates(const ForeignKey& key, const ForeignRule& rule) const {
     std::vector<Json> all;
     if (const auto own = ours_.find(rule.to); own != ours_.end() && !rule.to.empty())
-      if (const auto value = their_value(rule, own->second)) all.push_back(*value);
+      if (auto value = their_value(rule, own->second); value && misfit(key, *value).empty()) all.push_back(*value);
     if (!rule.gives.is_object()) return all;
     if (rule.is && rule.is->is_array())
       all.insert(all.end(), rule.is->begin(), rule.is->end());

@@ -70,6 +70,7 @@ ForeignKey key_of(const std::string& file, const std::string& name, const Json& 
   key.length = from.value("length", uint64_t{0});
   key.takes_text = from.value("takes_text", false);
   key.automatic = from.value("auto", Json());
+  key.line = from.value("line", Json());
   key.only = from.value("only", Json());
   key.removed = from.value("removed", "");
   for (const Json& rule : from.value("rules", Json::array())) key.rules.push_back(rule_of(file, name, rule));
@@ -77,7 +78,7 @@ ForeignKey key_of(const std::string& file, const std::string& name, const Json& 
                   [&](const char* action) { return from.contains(action); })) {
     Json only = from;
     for (const char* field : {"type", "fields", "also", "default", "words", "folds", "min", "above", "max", "length",
-                              "takes_text", "auto", "only", "removed", "rules"})
+                              "takes_text", "auto", "line", "only", "removed", "rules"})
       only.erase(field);
     key.rules.push_back(rule_of(file, name, only));
   }

@@ -44,6 +44,7 @@ struct ForeignKey {
   uint64_t length = 0;      // of a list, of numbers; 0: any
   bool takes_text = false;  // numbers and truth values may be texts
   Json automatic;           // what "auto" means: {"from": our key, "else": value}
+  Json line;                // our key whose value on the command line counts in its place: {"from", "values"}
   Json only;                // conditions without which the key must not be given
   std::string removed;      // the version that removed it
   std::vector<ForeignRule> rules;

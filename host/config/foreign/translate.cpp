@@ -209,6 +209,7 @@ class Translator {
   // This file may say how many ranks there are.
   [[nodiscard]] ForeignContext context_below() const {
     ForeignContext below = context_;
+    below.version.clear();  // it is that of this table's program
     for (const Translation::Line& line : out_.lines)
       if (line.key == kRanks && line.value.is_number_integer() && !context_.given(kRanks))
         below.ranks = [ranks = line.value.get<int64_t>()] { return ranks; };
