@@ -119,7 +119,7 @@ class Writer {
     fs::create_directories(folder, ec);
     if (ec) fail(folder.string(), ec.message());
     // `ddhost runs rm` may remove this folder, but not other programs' runs beside it.
-    ddh::OutputFile(folder / ".ddhost");
+    const ddh::OutputFile mark(folder / ".ddhost");  // it is there from now on
     fs::create_directories(folder / "files", ec);
     if (ec) fail(folder.string(), ec.message());
     file_ = ddh::OutputFile(hidden_);
