@@ -41,6 +41,19 @@ std::string steps_of(const TempFolder& folder, const std::string& monitor) {
   return out;
 }
 
+// Files of monitors hold what they held. `events`: how the names of files of events begin.
+void check_rows_are_kept(const TempFolder& folder, const std::map<std::string, std::string>& before,
+                         const std::string& events) {
+  const std::map<std::string, std::string> after = contents_of(folder.path() / "run");
+  for (const auto& [path, text] : before)
+    if (path.find("/run/metrics") != std::string::npos || path.find(events) != std::string::npos ||
+        path.find("/wandb/") != std::string::npos || path.find("best_loss") != std::string::npos) {
+      INFO(path);
+      CHECK(after.contains(path));
+      CHECK(after.at(path) == text);
+    }
+}
+
 }  // namespace
 
 TEST_CASE("a finished run without checkpoints is not started again by --resume auto", "[cli]") {
@@ -136,14 +149,7 @@ TEST_CASE("a resume that a monitor stops before its first step takes no row from
   INFO(failed.err);
   CHECK(failed.code > 0);
   CHECK_THAT(failed.err, Catch::Contains("the tide is out"));
-  const std::map<std::string, std::string> after = contents_of(folder.path() / "run");
-  for (const auto& [path, text] : before)
-    if (path.find("/run/metrics") != std::string::npos || path.find("events.") != std::string::npos ||
-        path.find("/wandb/") != std::string::npos || path.find("best_loss") != std::string::npos) {
-      INFO(path);
-      CHECK(after.contains(path));
-      CHECK(after.at(path) == text);
-    }
+  check_rows_are_kept(folder, before, "events.");
 }
 
 TEST_CASE("a resume that fails in its first step takes no row from a monitor", "[cli]") {
@@ -160,14 +166,7 @@ TEST_CASE("a resume that fails in its first step takes no row from a monitor", "
   INFO(failed.err);
   CHECK(failed.code > 0);
   CHECK_THAT(failed.err, Catch::Contains("resumed after step 4") && Catch::Contains("the tide is out"));
-  const std::map<std::string, std::string> after = contents_of(folder.path() / "run");
-  for (const auto& [path, text] : before)
-    if (path.find("/run/metrics") != std::string::npos || path.find("events.out") != std::string::npos ||
-        path.find("/wandb/") != std::string::npos || path.find("best_loss") != std::string::npos) {
-      INFO(path);
-      CHECK(after.contains(path));
-      CHECK(after.at(path) == text);
-    }
+  check_rows_are_kept(folder, before, "events.out");
 }
 
 TEST_CASE("rows of a monitor that a resumed run does not use any more are kept", "[cli]") {
