@@ -235,15 +235,21 @@ class Wandb final : public ddh::Monitor {
   // Times go on from the last row, without the pause between the parts.
   void read_part_before() {
     wandb_files::Kept is_kept(resumed_after_, kNoStep);
-    wandb_files::for_each_record(path(), [&](const pb::Record& record, const std::string& /*bytes*/) {
-      if (!is_kept(record)) return true;
-      goes_on_ = true;
-      num_ = std::max(num_, record.num());
-      for (const pb::Item& item : record.history().item())
-        if (item.key() == "_runtime") runtime_before_ = std::atof(item.value_json().c_str());
-      if (record.has_history() && record.history().step().num() == resumed_after_) last_row_ = record.history();
-      return true;
-    });
+    const auto damage =
+        wandb_files::for_each_record(path(), [&](const pb::Record& record, const std::string& /*bytes*/) {
+          if (!is_kept(record)) return true;
+          goes_on_ = true;
+          num_ = std::max(num_, record.num());
+          for (const pb::Item& item : record.history().item())
+            if (item.key() == "_runtime") runtime_before_ = std::atof(item.value_json().c_str());
+          if (record.has_history() && record.history().step().num() == resumed_after_) last_row_ = record.history();
+          return true;
+        });
+    if (!damage) return;
+    keep_as_ = path() + ".damaged";
+    host.log(DDH_LOG_WARN, "'", path(), "' is damaged at byte ", *damage,
+             ", so what it records after that is missing from ",
+             "W&B's run; the first row from now on keeps the file as '", keep_as_, "'; metrics.jsonl has all rows");
   }
 
   void copy_part_before() {
@@ -295,7 +301,7 @@ class Wandb final : public ddh::Monitor {
   void open() {
     writer_.emplace(folder_, id_);
     if (goes_on_) copy_part_before();
-    writer_->publish();
+    writer_->publish(keep_as_);
     queue_.emplace();
     if (goes_on_)
       write_config();
@@ -347,6 +353,7 @@ class Wandb final : public ddh::Monitor {
   pb::Run given_;
   int64_t resumed_after_ = 0;
   bool goes_on_ = false;  // in the file of a part before
+  std::string keep_as_;   // new name of its file, if that is damaged
   pb::Items last_row_;    // of the part before, if it is of step `resumed_after_`
   int64_t num_ = 0, row_step_ = kNoStep;
   pb::Items row_, system_;  // not written yet

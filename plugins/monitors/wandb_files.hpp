@@ -33,14 +33,15 @@ inline std::string file_in(const fs::path& folder, const std::string& id) {
 }
 
 // Calls `use` with each record of a file, up to the first that is not whole or for which it returns false. The file is mapped:
-// it may have gigabytes.
+// it may have gigabytes. Returns the byte of a damage that it met, or nothing.
 template <class Use>
-void for_each_record(const std::string& file, Use&& use) {
+std::optional<uint64_t> for_each_record(const std::string& file, Use&& use) {
   const ddh::MappedInput input(file, {"file of W&B", "move it away, or give another run.dir"});
   wandb_log::Reader reader(input.bytes());
   pb::Record record;
   while (const std::optional<std::string> bytes = reader.next())
-    if (!record.ParseFromString(*bytes) || !use(record, *bytes)) return;
+    if (!record.ParseFromString(*bytes) || !use(record, *bytes)) return std::nullopt;
+  return reader.is_damaged() ? std::optional(reader.at()) : std::nullopt;
 }
 
 // A run that was recorded before.
@@ -137,9 +138,11 @@ class Writer {
     waiting_.clear();
   }
 
-  void publish() {
+  // `keep_as`: a new name of the file that is there; empty: it is replaced.
+  void publish(const std::string& keep_as) {
     flush();
     sync(hidden_);
+    if (!keep_as.empty() && std::rename(path_.c_str(), keep_as.c_str()) != 0) fail(keep_as, std::strerror(errno));
     if (std::rename(hidden_.c_str(), path_.c_str()) != 0) fail(path_, std::strerror(errno));
     sync(fs::path(path_).parent_path().string());
     std::error_code ec;

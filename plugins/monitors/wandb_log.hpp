@@ -51,10 +51,15 @@ inline std::string framed(uint64_t offset, std::string_view data) {
   }
 }
 
-// The records of a file, up to its end or the first one that is not whole.
+// The records of a file, up to its end or the first one that is not whole. A file that ends within a record was not written to
+// its end. Other errors are damages.
 class Reader {
  public:
   explicit Reader(std::string_view file) : file_(file), at_(file.starts_with(kBegin) ? kBegin.size() : file.size()) {}
+
+  [[nodiscard]] bool is_damaged() const { return is_damaged_; }
+  // The byte at which the next record begins.
+  [[nodiscard]] uint64_t at() const { return at_; }
 
   std::optional<std::string> next() {
     std::string out;
@@ -67,7 +72,10 @@ class Reader {
       if (at_ + kHead + length > file_.size()) return std::nullopt;
       const std::string_view data = file_.substr(at_ + kHead, length);
       const bool is_expected = is_first ? type == kWhole || type == kFirst : type == kMiddle || type == kLast;
-      if (!is_expected || file_.substr(at_, kHead + length) != part(type, data)) return std::nullopt;
+      if (!is_expected || file_.substr(at_, kHead + length) != part(type, data)) {
+        is_damaged_ = true;
+        return std::nullopt;
+      }
       at_ += kHead + length;
       out += data;
       if (type == kWhole || type == kLast) return out;
@@ -77,6 +85,7 @@ class Reader {
  private:
   std::string_view file_;
   uint64_t at_;
+  bool is_damaged_ = false;
 };
 
 }  // namespace wandb_log

@@ -257,6 +257,30 @@ TEST_CASE("a resumed run goes on in W&B's file, under its id, without later rows
                                           saved(8)});
 }
 
+TEST_CASE("a damaged file of W&B is kept beside that of the resumed run, and a warning says what is missing", "[cli]") {
+  const TempFolder folder;
+  REQUIRE(train(folder, {"--monitor", "jsonl,wandb", "checkpoint.every=2"}).code == 0);
+  const std::string file = file_in(folder.path() / "run");
+  std::string bytes = read_text(file);
+  REQUIRE(history_of(records_of(bytes)).size() == 6);
+  const size_t middle = bytes.find("grad_norm", bytes.size() / 2);
+  REQUIRE(middle != std::string::npos);
+  bytes[middle] = 'G';
+  std::ofstream(file, std::ios::binary) << bytes;
+  const Said again = train(folder, {"--monitor", "jsonl,wandb", "checkpoint.every=2", "--resume", "auto",
+                                    "train.steps=8", "--resume-allow", "train.steps"});
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  CHECK_THAT(again.err, Catch::Contains("is damaged at byte") && Catch::Contains(file + ".damaged"));
+  CHECK(read_text(file + ".damaged") == bytes);
+  const std::vector<Json> rows = history_of(records_in(folder));
+  REQUIRE((rows.size() > 2 && rows.size() < 8));
+  CHECK(rows[0].at("step") == 1);
+  CHECK(rows[rows.size() - 3].at("step") == rows.size() - 2);  // the last before the damage
+  CHECK(rows[rows.size() - 2].at("step") == 7);
+  CHECK(rows.back().at("step") == 8);
+}
+
 TEST_CASE("a resumed run takes new options of W&B, keeps the others, and leaves out an alert of before", "[cli]") {
   const TempFolder folder;
   const std::string bad = test_plugin("bad_monitor");
