@@ -62,8 +62,14 @@ std::string plain_text(std::string_view text, size_t most) {
   return out;
 }
 
-std::string shown_text(std::string_view text) {
+std::string hex_text(std::span<const uint8_t> bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string out;
+  for (const uint8_t byte : bytes) out += {kDigits[byte >> 4], kDigits[byte & 15]};
+  return out;
+}
+
+std::string shown_text(std::string_view text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
     const size_t bytes = character_bytes(text, at), used = std::max<size_t>(bytes, 1);
@@ -74,8 +80,8 @@ std::string shown_text(std::string_view text) {
       out += text.substr(at, used);
     } else {
       for (size_t i = 0; i < used; ++i) {
-        const auto byte = static_cast<unsigned char>(text[at + i]);
-        out += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+        const auto byte = static_cast<uint8_t>(text[at + i]);
+        out += "\\x" + hex_text({&byte, 1});
       }
     }
     at += used;

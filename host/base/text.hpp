@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,9 @@ std::string shown_text(std::string_view text);
 size_t unfinished_bytes(std::string_view text);
 
 bool is_utf8(std::string_view text);
+
+// Two hexadecimal digits for each byte, in lower case.
+std::string hex_text(std::span<const uint8_t> bytes);
 
 // A sentence for an exception that nobody has translated: the texts of libraries name no cure.
 std::string sentence_of(const std::exception& error);

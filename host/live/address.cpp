@@ -86,13 +86,7 @@ std::string random_token() {
     ddh::fail(DDH_UNAVAILABLE,
               "the system gives no random numbers for the address of the page (getrandom): ", std::strerror(errno),
               "; run without --page");
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string out;
-  for (const unsigned char byte : bytes) {
-    out += kDigits[byte >> 4];
-    out += kDigits[byte & 15];
-  }
-  return out;
+  return hex_text(bytes);
 }
 
 }  // namespace ddhost

@@ -131,13 +131,7 @@ std::string hash_of_file(const fs::path& file) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned length = 0;
   if (n < 0 || ::EVP_DigestFinal_ex(context.get(), digest.data(), &length) != 1) return "";
-  std::string text;
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  for (unsigned i = 0; i < length; ++i) {
-    text += kDigits[digest[i] >> 4U];
-    text += kDigits[digest[i] & 15U];
-  }
-  return text;
+  return hex_text({digest.data(), length});
 }
 
 fs::path existing_folder(fs::path path) {

@@ -173,11 +173,7 @@ class Rank : RankSetup {
              {DDH_TAG_OPTIM, memory_plan_.optim_bytes}}};
   }
 
-  void mark_memory_of_model() {
-    const ProcessMemory now = process_memory();
-    anon_.after_model = now.anon_rss;
-    anon_.mapped_after_model = now.mapped_rss;
-  }
+  void mark_memory_of_model() { anon_.after_model = process_memory().anon_rss; }
 
   // Refuses a run that would end in the middle for lack of memory. Rank 0 says why. [collective]
   void require_fit() const {

@@ -100,7 +100,6 @@ ProcessMemory process_memory_of(std::istream& smaps) {
       out.huge += pss;
     } else if (is_anon) {
       out.anon_rss += m.of("Rss");
-      if (m.path != "[heap]") out.mapped_rss += m.of("Rss");
       out.shared_anon_rss += m.shared_rss();
       out.shared_anon += pss - std::min(pss, m.private_rss());
     }

@@ -20,7 +20,6 @@ struct ProcessMemory {
   uint64_t huge = 0;           // anonymous memory for which huge pages were asked (madvise): large blocks and pools
   // Resident, not PSS: anonymous memory without stacks and `huge`, and the part that is shared.
   uint64_t anon_rss = 0, shared_anon_rss = 0;
-  uint64_t mapped_rss = 0;  // of anon_rss: not in the heap, such as blocks of allocators
 };
 
 // The system visits each page for it, which takes milliseconds per gigabyte.
@@ -32,7 +31,6 @@ ProcessMemory process_memory_of(std::istream& smaps);
 struct AnonMarks {
   uint64_t at_start = 0;                       // when the rank began: what libraries had allocated
   uint64_t before_model = 0, after_model = 0;  // the model opens its data sets in between
-  uint64_t mapped_after_model = 0;             // of after_model: not in the heap
 };
 
 }  // namespace ddhost

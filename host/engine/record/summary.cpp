@@ -92,14 +92,13 @@ struct RanksOfProcess {
   ProcessMemory memory;
   int64_t n = 0;
   uint64_t tagged = 0;
-  AnonMarks anon{UINT64_MAX, UINT64_MAX, 0, 0};
+  AnonMarks anon{UINT64_MAX, UINT64_MAX, 0};
   void add(const RankSummary& rank, uint64_t its_tagged) {
     if (n++ == 0) memory = rank.process;
     tagged += its_tagged;
     anon.at_start = std::min(anon.at_start, rank.anon.at_start);
     anon.before_model = std::min(anon.before_model, rank.anon.before_model);
     anon.after_model = std::max(anon.after_model, rank.anon.after_model);
-    anon.mapped_after_model = std::max(anon.mapped_after_model, rank.anon.mapped_after_model);
   }
 };
 
@@ -123,9 +122,10 @@ std::vector<Summary::Split> Summary::splits() const {
     const uint64_t mapped = all.libraries + all.files + all.stacks;
     const uint64_t untagged_there = all.pss_bytes - std::min(all.pss_bytes, mapped);
     const double share = ranks.tagged == 0 ? 0.0 : static_cast<double>(tagged[r]) / static_cast<double>(ranks.tagged);
-    // Blocks with tags are in regions that ranks share, or mapped after the model was made, as those of allocators are.
+    // Blocks with tags are in regions that ranks share, or came after the model was made, as those of allocators did. malloc
+    // maps large blocks, but puts even those of some MB into its heap once it has freed a mapped one.
     const uint64_t private_tags = ranks.tagged - std::min(ranks.tagged, all.shared_memory);
-    const uint64_t blocks = all.huge + all.mapped_rss - std::min(all.mapped_rss, ranks.anon.mapped_after_model);
+    const uint64_t blocks = all.huge + all.anon_rss - std::min(all.anon_rss, ranks.anon.after_model);
     // What the loader allocated: pages that other ranks share, and those that this process has written since.
     const uint64_t written = ranks.anon.at_start - std::min(ranks.anon.at_start, all.shared_anon_rss);
     const uint64_t grown = ranks.anon.after_model - std::min(ranks.anon.after_model, ranks.anon.before_model);

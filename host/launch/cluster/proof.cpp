@@ -8,8 +8,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <string_view>
+#include <string>
 
+#include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {
@@ -66,15 +67,7 @@ Token Token::from_hex(const std::string& text) {
   return token;
 }
 
-std::string Token::hex() const {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const uint8_t byte : bytes_) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
-}
+std::string Token::hex() const { return hex_text(bytes_); }
 
 Proof proof_of_claim(const Token& token, const Hello& hello, const Claim& claim) {
   return hmac(token,

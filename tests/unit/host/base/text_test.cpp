@@ -41,3 +41,9 @@ TEST_CASE("a model's text for a terminal waits for the rest of a character", "[p
   CHECK(torn.next("\xe2\x82").empty());
   CHECK(torn.rest() == "\\xe2\\x82");
 }
+
+TEST_CASE("bytes become two digits each") {
+  constexpr std::array<uint8_t, 4> kBytes = {0, 9, 0xa0, 0xff};
+  CHECK(hex_text(kBytes) == "0009a0ff");
+  CHECK(hex_text({}).empty());
+}

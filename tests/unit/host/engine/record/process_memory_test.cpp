@@ -65,7 +65,6 @@ TEST_CASE("mappings are libraries, stacks, files of data or anonymous memory") {
   CHECK(memory.stacks == 12 * kKib);
   CHECK(memory.files == 16 * kKib);
   CHECK(memory.anon_rss == 300 * kKib);
-  CHECK(memory.mapped_rss == 200 * kKib);
   CHECK(memory.shared_anon_rss == 80 * kKib);
   CHECK(memory.shared_anon == 40 * kKib);
   CHECK(memory.shared_memory == 32 * kKib);
