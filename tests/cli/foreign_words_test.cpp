@@ -376,6 +376,8 @@ TEST_CASE("a word that can't mean the same is refused with the cure", "[cli]") {
   check_refused({"--module", "package.train"}, {"--module names a module", "--model"});
   check_refused({"src/train.py", "--lr=1"}, {"'src/train.py' is a script", "--model"});
   check_refused({"--elastic_training"}, {"--resume auto"});
+  CHECK_THAT(call({"--num_gpus=0"}).err, Catch::Contains("run.nproc = 0 by --num_gpus is out of range"));
+  CHECK_THAT(call({"--max_steps", "0.5"}).err, Catch::Contains("train.steps = 0.5 by --max_steps"));
 }
 
 TEST_CASE("a script is refused where a word of its own is expected, and not as a value", "[cli]") {

@@ -18,7 +18,7 @@ for u in $(seq 0 19); do echo "$u $(((u + 1) % 7))"; done >data/amazon-book/test
 for i in $(seq 0 14); do echo "$i $((i % 2)) $((i % 4 + 15))"; done >data/amazon-book/kg_final.txt
 for i in $(seq 0 39); do
   class=$([[ $((i % 2)) == 0 ]] && echo a || echo b)
-  cp "$source/docs/runs_report.png" "images/$class/$i.png"
+  cp "$source/docs/pictures/report.png" "images/$class/$i.png"
 done
 cat >training.json <<'END'
 {"training": {"strategy": {

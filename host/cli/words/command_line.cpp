@@ -153,11 +153,14 @@ CLI::App* add_run_command(CLI::App& app, const char* name, const char* help, uns
   return added;
 }
 
-std::vector<Override> collect(const RunWords& given, const CLI::App& command) {
+// `given_for`: see CommandLine. Messages name what the user wrote.
+std::vector<Override> collect(const RunWords& given, const CLI::App& command,
+                              const std::map<std::string, std::string>& given_for) {
   std::vector<Override> overrides;
   for (const std::string& word : given.words) {
     check_utf8(word.substr(0, word.find('=')), word);
     overrides.push_back(parse_override(word));
+    if (const auto at = given_for.find(word); at != given_for.end()) overrides.back().source = at->second;
   }
   const auto names_steps = [](const Override& one) { return one.key == "profile.steps"; };
   const bool are_named = std::any_of(overrides.begin(), overrides.end(), names_steps);
@@ -173,7 +176,9 @@ std::vector<Override> collect(const RunWords& given, const CLI::App& command) {
     if (!is_it || option->count() == 0) continue;
     check_flag_value(kFlags[i].name, given.values[i]);
     check_utf8(kFlags[i].name, given.values[i]);
-    overrides.push_back({kFlags[i].key, option_text(kFlags[i], given.values[i]), kFlags[i].name});
+    const auto at = given_for.find(kFlags[i].name);
+    const std::string source = at == given_for.end() ? kFlags[i].name : at->second;
+    overrides.push_back({kFlags[i].key, option_text(kFlags[i], given.values[i]), source});
   }
   return overrides;
 }
@@ -413,14 +418,14 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       if (kind == Command::kSmoke && line.compare.out.empty()) line.compare.out = "runs/smoke";
       if (kind == Command::kTune && command->count("--memory") > 0)
         line.compare.memory_bytes = *memory_from_flag(memory);
-      line.overrides = collect(given, *command);
+      line.overrides = collect(given, *command, line.given_for);
       if (kind == Command::kBatch) line.batch.system = command->get_name();
       has_config = command->count("--config") > 0;
       if (kind == Command::kPlan && command->count("--memory") > 0)
         line.planning.memory_bytes = memory_from_flag(memory);
       if (kind == Command::kPlan && command->count("--sizes") > 0) line.planning.sizes = sizes_from_flag(sizes);
     }
-    if (converting->parsed()) line.overrides = collect(given, *converting);
+    if (converting->parsed()) line.overrides = collect(given, *converting, line.given_for);
   } catch (const CLI::CallForHelp&) {
     std::cout << fitted_help(app.help());
     throw CommandLineExit{0};

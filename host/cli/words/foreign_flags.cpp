@@ -69,14 +69,15 @@ void ForeignFlags::give(const std::string& word, const Json& entry, const std::s
     ours.push_back(word);
     ours.push_back(value);
   } else if (entry.contains("is")) {
-    ours.push_back(entry["is"].get<std::string>());
+    given_[ours.emplace_back(entry["is"].get<std::string>())] = word;
     ours.push_back(entry.value("values", Json::object()).value(value, value));
   } else if (entry.contains("collects")) {
     collect(word, entry["collects"], value);
   } else if (entry.contains("share_of")) {
     take_share(word, entry, entry[key].get<std::string>(), value, ours);
   } else if (entry.contains("sets")) {
-    ours.push_back(entry[key].get<std::string>() + "=" + entry.value("values", Json::object()).value(value, value));
+    const std::string ours_value = entry.value("values", Json::object()).value(value, value);
+    given_[ours.emplace_back(entry[key].get<std::string>() + "=" + ours_value)] = word;
   } else if (entry.contains("refuse")) {
     ddh::fail(DDH_INVALID_ARGUMENT, word, " '", plain_text(value, kShownValue), "' ",
               entry["refuse"].get<std::string>());

@@ -33,6 +33,8 @@ class ForeignFlags {
   // Sentences about words without effect, each once.
   [[nodiscard]] const std::vector<std::string>& unused() const { return unused_; }
   [[nodiscard]] const std::vector<DeniedValue>& denied() const { return denied_; }
+  // What was given for a word of ours: "--num_gpus" for "--nproc", "--learning_rate" for "optimizer.lr=1".
+  [[nodiscard]] const std::map<std::string, std::string>& given() const { return given_; }
 
  private:
   struct Share {  // of a value of ours that another one multiplies
@@ -55,6 +57,7 @@ class ForeignFlags {
   std::vector<Share> shares_;
   std::map<std::string, std::pair<std::string, Json>> chosen_;  // of words of which one may be on: it, and what it adds
   std::vector<DeniedValue> denied_;
+  std::map<std::string, std::string> given_;
   std::vector<std::string> unused_;
 };
 

@@ -53,6 +53,7 @@ class ForeignWords {
     flags_.finish(ours);
     line_.unused = flags_.unused();
     line_.denied = flags_.denied();
+    line_.given_for = flags_.given();
     take_variables(ours);
     words_ = std::move(ours);
     for (ForeignChoice& choice : line_.foreign)
