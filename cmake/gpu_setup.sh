@@ -6,7 +6,7 @@
 
 # What compiles kernels for GPUs, without the CUDA toolkit: nvcc and what it calls, cuda.h.
 readonly kCudaWheels="nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88
-  nvidia-cuda-runtime==$kCudaRuntimeVersion nvidia-cuda-cccl==13.0.85"
+  nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85"
 
 # Whether an nvcc runs, is of CUDA 12.4 or newer, and has cuda.h beside it, as cmake/cuda.cmake asks.
 works_as_nvcc() { # file
@@ -76,10 +76,7 @@ setup_nvidia_libraries() {
   say "fetching NVIDIA's libraries for LibTorch into .deps/ (2 GB; from a minute to an hour, by network)"
   rm -rf "$partial" .deps/tmp
   mkdir -p .deps/tmp
-  TMPDIR=$root/.deps/tmp python3 -m pip install --quiet --no-cache-dir --no-compile --target "$partial" --only-binary=:all: \
-    --implementation cp --python-version 3.11 --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
-    --platform manylinux_2_25_x86_64 --platform manylinux_2_18_x86_64 --platform manylinux_2_17_x86_64 \
-    --platform manylinux2014_x86_64 "${packages[@]}" || {
+  unpack_wheels "$partial" "${packages[@]}" || {
     rm -rf "$partial" .deps/tmp
     die "NVIDIA's libraries could not be fetched (the reason is above); is there a network, and room on the disk?" \
       "DDHOST_LIBTORCH=/path/to/torch takes an existing PyTorch instead."

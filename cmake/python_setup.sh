@@ -3,21 +3,27 @@
 #
 # A Python with torch and its relatives, for `dev`, which sources it: some tests and benchmarks compare with them.
 
-# Versions that belong together: torchvision is built for one torch.
-readonly kPythonPackages="torch==$kTorchVersion torchvision==0.26.0 transformers==5.23.0 timm==1.0.31 peft==0.21.2
-  safetensors==0.8.0 numpy pillow"
+readonly kPythonPackages="transformers==5.23.0 timm==1.0.31 peft==0.21.2 safetensors==0.8.0 numpy pillow"
+
+# torch in LibTorch's version. torchvision is built for some versions of torch: pip finds the one for a version that is chosen.
+torch_packages() { # version
+  if [[ $1 == "$kTorchVersion" ]]; then echo "torch==$1 torchvision==0.26.0"; else echo "torch==$1 torchvision"; fi
+}
 
 setup_python() {
-  local venv=.deps/venv
-  "$venv/bin/python" -c 'import torch, torchvision, transformers, timm, peft, safetensors' 2>/dev/null && return 0
+  local venv=.deps/venv version
+  version=$(torch_version)
+  "$venv/bin/python" -c "import torch, torchvision, transformers, timm, peft, safetensors
+assert torch.__version__.split('+')[0] == '$version'" 2>/dev/null && return 0
   install_packages python3:python3
   python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv:pyvenv
   mkdir -p .deps
   require_space .deps 9000 "PyTorch, transformers, torchvision, timm and PEFT"
-  say "fetching Python packages into .deps/venv (3 GB; from a minute to an hour, by network)"
+  say "fetching Python packages into .deps/venv, with torch $version (3 GB; from a minute to an hour, by network)"
   rm -rf "$venv"
-  # shellcheck disable=SC2086 # a list of words
-  { python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check $kPythonPackages; } || {
+  # shellcheck disable=SC2046,SC2086 # lists of words
+  { python3 -m venv "$venv" &&
+    "$venv/bin/pip" install --quiet --disable-pip-version-check $(torch_packages "$version") $kPythonPackages; } || {
     rm -rf "$venv"
     die "the Python packages could not be fetched (the reason is above); is there a network, and room on the disk?" \
       "A Python that has them is named by DDHOST_PYTHON=/path/to/python."

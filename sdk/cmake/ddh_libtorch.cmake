@@ -5,7 +5,7 @@
 # libtorch_cuda, which doubles the start-up time of a CPU run.
 #
 # Looked for, in this order: DDHOST_LIBTORCH (variable, then environment), .deps/libtorch-wheel/torch of ddhost's checkout
-# (what ./dev setup makes), CMAKE_PREFIX_PATH. Sets DDHOST_TORCH_FOUND.
+# (to which ./dev setup links a version), CMAKE_PREFIX_PATH. Sets DDHOST_TORCH_FOUND.
 # The same file serves this tree and the installed package: find_package(ddhost-sdk COMPONENTS torch).
 #
 # In a build folder a plugin finds LibTorch by its RUNPATH, as CMake does it for every library. What is installed has no path

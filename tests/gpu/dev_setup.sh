@@ -10,10 +10,11 @@ trap 'rm -rf "$work"' EXIT
 fail() { echo "FAILED: $*"; cat "$work/log"; exit 1; }
 
 # A copy of dev beside a LibTorch whose library for GPUs looks for libneeded.so in nvidia/cudnn/lib.
-wheel=$work/.deps/libtorch-wheel
+version=$(sed -nE 's/^readonly kTorchVersion=([0-9.]+).*/\1/p' "$source/cmake/torch_setup.sh")
+wheel=$work/.deps/libtorch-$version
 mkdir -p "$work"/{cmake,path,nodes,toolkit/bin,toolkit/include} "$wheel"/{torch/lib,torch/include/ATen,nvidia,torch-1.dist-info}
 cp "$source/dev" "$work/"
-cp "$source"/cmake/{gpu,python}_setup.sh "$work/cmake/"
+cp "$source"/cmake/{gpu,python,torch}_setup.sh "$work/cmake/"
 touch "$wheel/torch/lib/libtorch_cpu.so" "$wheel/torch/include/ATen/ATen.h" "$work/nodes/nvidia0" "$work/toolkit/include/cuda.h"
 cat >"$wheel/torch-1.dist-info/METADATA" <<'TEXT'
 Requires-Dist: filelock

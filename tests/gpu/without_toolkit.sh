@@ -68,7 +68,6 @@ say() { echo "$*"; }
 need_pip() { :; }
 require_space() { :; }
 python3() { echo "pip gets $*"; mkdir .deps/cuda-wheels.partial; }
-kCudaRuntimeVersion=13.0.96
 source "$1/cmake/gpu_setup.sh"
 cd "$2"
 setup_cuda # without nvcc in PATH
