@@ -7,7 +7,7 @@ readonly kPythonPackages="transformers==5.23.0 timm==1.0.31 peft==0.21.2 safeten
 
 # torch in LibTorch's version. torchvision is built for some versions of torch: pip finds the one for a version that is chosen.
 torch_packages() { # version
-  if [[ $1 == "$kTorchVersion" ]]; then echo "torch==$1 torchvision==0.26.0"; else echo "torch==$1 torchvision"; fi
+  if [[ $1 == "$kTorchVersion" ]]; then echo "torch==$1 torchvision==0.29.2"; else echo "torch==$1 torchvision"; fi
 }
 
 setup_python() {

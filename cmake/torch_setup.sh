@@ -4,7 +4,7 @@
 # LibTorch for `dev`, which reads this file and has the other functions. Each version is unpacked into a folder of its own,
 # .deps/libtorch-VERSION, and the link .deps/libtorch-wheel leads to the one that builds take.
 
-readonly kTorchVersion=2.11.0 # of a checkout that has not chosen another: ./dev setup --torch VERSION
+readonly kTorchVersion=2.15.0 # of a checkout that has not chosen another: ./dev setup --torch VERSION
 readonly kTorchChoice=.deps/torch-version
 
 torch_version() { # what this checkout takes
