@@ -6,6 +6,7 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/null_sink.h>
 
+#include <csignal>
 #include <cstdio>
 #include <functional>
 
@@ -89,6 +90,8 @@ inline Outcome run_world(const std::string& transport, int world, const std::fun
   args.world_size = world;
   args.threads = plan.ranks_are_threads;
   return launch(args, [&](const RankSeat& seat) {
+    // As in the program: a write to a connection that a peer has ended is an error of the transport, and no signal.
+    if (!plan.ranks_are_threads) std::signal(SIGPIPE, SIG_IGN);
     CommRank rank(plan, seat, reduce_block);
     try {
       body(rank);
