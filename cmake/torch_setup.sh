@@ -73,11 +73,17 @@ unpack_wheels() { # folder, arguments of pip...
 # The parts of CUDA that libtorch_cpu.so links, in the versions that LibTorch's wheel names: as parts of a toolkit, or before
 # 2.11 by their own names. All others are for GPUs alone (gpu_setup.sh).
 unpack_cuda_runtime() { # folder with LibTorch
-  local packages more=$1.more
+  local packages more=$1.more metadata
+  metadata=$(compgen -G "$1/torch-*.dist-info/METADATA") ||
+    die "LibTorch's wheel has no METADATA, which names the CUDA runtime; DDHOST_LIBTORCH=/path/to/libtorch takes another one."
   mapfile -t packages < <(sed -nE \
     -e 's/^Requires-Dist: cuda-toolkit\[[^]]*\](==[^; ]*).*/cuda-toolkit[cudart,cupti]\1/p' \
-    -e 's/^Requires-Dist: (nvidia-cuda-(runtime|cupti)[^; ]*).*/\1/p' "$1"/torch-*.dist-info/METADATA)
-  ((${#packages[@]} > 0)) || return 0 # LibTorch for CPUs
+    -e 's/^Requires-Dist: (nvidia-cuda-(runtime|cupti)[^; ]*).*/\1/p' "$metadata")
+  if ((${#packages[@]} == 0)); then # LibTorch for CPUs
+    ! readelf -d "$1/torch/lib/libtorch_cpu.so" 2>/dev/null | grep -q 'NEEDED.*libcudart' ||
+      die "LibTorch's wheel names no CUDA runtime, and LibTorch links it; DDHOST_LIBTORCH=/path/to/libtorch takes another one."
+    return 0
+  fi
   rm -rf "$more"
   unpack_wheels "$more" "${packages[@]}" && cp -r "$more/nvidia" "$1/" && rm -rf "$more"
 }

@@ -235,8 +235,10 @@ class Wandb final : public ddh::Monitor {
   // Times go on from the last row, without the pause between the parts.
   void read_part_before() {
     wandb_files::Kept is_kept(resumed_after_, kNoStep);
+    bool is_past = false;  // all that stays was read
     const auto damage =
         wandb_files::for_each_record(path(), [&](const pb::Record& record, const std::string& /*bytes*/) {
+          is_past = is_past || (record.has_history() && record.history().step().num() > resumed_after_);
           if (!is_kept(record)) return true;
           goes_on_ = true;
           num_ = std::max(num_, record.num());
@@ -245,11 +247,11 @@ class Wandb final : public ddh::Monitor {
           if (record.has_history() && record.history().step().num() == resumed_after_) last_row_ = record.history();
           return true;
         });
-    if (!damage) return;
+    if (!damage || is_past) return;
     keep_as_ = path() + ".damaged";
     host.log(DDH_LOG_WARN, "'", path(), "' is damaged at byte ", *damage,
-             ", so what it records after that is missing from ",
-             "W&B's run; the first row from now on keeps the file as '", keep_as_, "'; metrics.jsonl has all rows");
+             ", and records behind that are missing in W&B's ", "run; the damaged file will be '", keep_as_,
+             "'; metrics.jsonl has all rows");
   }
 
   void copy_part_before() {

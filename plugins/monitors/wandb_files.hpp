@@ -39,8 +39,12 @@ std::optional<uint64_t> for_each_record(const std::string& file, Use&& use) {
   const ddh::MappedInput input(file, {"file of W&B", "move it away, or give another run.dir"});
   wandb_log::Reader reader(input.bytes());
   pb::Record record;
-  while (const std::optional<std::string> bytes = reader.next())
-    if (!record.ParseFromString(*bytes) || !use(record, *bytes)) return std::nullopt;
+  for (uint64_t begin = reader.at();; begin = reader.at()) {
+    const std::optional<std::string> bytes = reader.next();
+    if (!bytes) break;
+    if (!record.ParseFromString(*bytes)) return begin;
+    if (!use(record, *bytes)) return std::nullopt;
+  }
   return reader.is_damaged() ? std::optional(reader.at()) : std::nullopt;
 }
 
@@ -138,11 +142,12 @@ class Writer {
     waiting_.clear();
   }
 
-  // `keep_as`: a new name of the file that is there; empty: it is replaced.
+  // `keep_as`: another name that the file of the earlier part gets, unless an earlier one has it; empty: none.
   void publish(const std::string& keep_as) {
     flush();
     sync(hidden_);
-    if (!keep_as.empty() && std::rename(path_.c_str(), keep_as.c_str()) != 0) fail(keep_as, std::strerror(errno));
+    if (!keep_as.empty() && ::link(path_.c_str(), keep_as.c_str()) != 0 && errno != EEXIST)
+      fail(keep_as, std::strerror(errno));
     if (std::rename(hidden_.c_str(), path_.c_str()) != 0) fail(path_, std::strerror(errno));
     sync(fs::path(path_).parent_path().string());
     std::error_code ec;

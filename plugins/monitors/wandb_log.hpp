@@ -52,10 +52,10 @@ inline std::string framed(uint64_t offset, std::string_view data) {
 }
 
 // The records of a file, up to its end or the first one that is not whole. A file that ends within a record was not written to
-// its end. Other errors are damages.
+// its end: its run was killed. Other errors are damages.
 class Reader {
  public:
-  explicit Reader(std::string_view file) : file_(file), at_(file.starts_with(kBegin) ? kBegin.size() : file.size()) {}
+  explicit Reader(std::string_view file) : file_(file), at_(kBegin.size()), is_damaged_(!file.starts_with(kBegin)) {}
 
   [[nodiscard]] bool is_damaged() const { return is_damaged_; }
   // The byte at which the next record begins.
@@ -63,12 +63,17 @@ class Reader {
 
   std::optional<std::string> next() {
     std::string out;
+    if (is_damaged_) return std::nullopt;
     for (bool is_first = true;; is_first = false) {
       if (const uint64_t room = kBlock - at_ % kBlock; room < kHead) at_ += room;
       if (at_ + kHead > file_.size()) return std::nullopt;
       const auto byte = [this](uint64_t i) { return static_cast<unsigned char>(file_[at_ + i]); };
       const uint64_t length = byte(4) | byte(5) << 8;
       const auto type = static_cast<Type>(byte(6));
+      if (length > kBlock - at_ % kBlock - kHead) {  // no part goes beyond its block
+        is_damaged_ = true;
+        return std::nullopt;
+      }
       if (at_ + kHead + length > file_.size()) return std::nullopt;
       const std::string_view data = file_.substr(at_ + kHead, length);
       const bool is_expected = is_first ? type == kWhole || type == kFirst : type == kMiddle || type == kLast;
@@ -85,7 +90,7 @@ class Reader {
  private:
   std::string_view file_;
   uint64_t at_;
-  bool is_damaged_ = false;
+  bool is_damaged_;
 };
 
 }  // namespace wandb_log

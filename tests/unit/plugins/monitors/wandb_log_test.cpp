@@ -119,4 +119,17 @@ TEST_CASE("a file that was cut anywhere, or is damaged, has the records before t
   damaged[wandb_log::kBegin.size() + 7 + 6 + 7 + 20] ^= 1;  // in the second record
   CHECK(read(damaged) == std::vector<std::string>{"header"});
   CHECK(read("other" + file).empty());
+  const auto is_damage = [](const std::string& bytes) {
+    wandb_log::Reader reader(bytes);
+    while (reader.next()) {
+    }
+    return reader.is_damaged();
+  };
+  CHECK(is_damage(damaged));
+  CHECK(is_damage("other" + file));
+  damaged = file;
+  damaged[wandb_log::kBegin.size() + 5] = '\x7f';  // a length that no block has
+  CHECK(is_damage(damaged));
+  CHECK_FALSE(is_damage(file));
+  CHECK_FALSE(is_damage(file.substr(0, file.size() - 2)));  // the run was killed
 }
