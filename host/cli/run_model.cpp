@@ -283,10 +283,15 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
   LaunchArgs args = launch_args(line.command, host, place.world_size, cluster.get());
   args.companion = page.get();
   args.may_restart = line.command == Command::kTrain && line.restarts < host.get<int64_t>("launch.max_restarts");
+  const auto conclude = [&](const Outcome& end) {
+    if (cluster != nullptr && !end.again && !end.sentence.empty()) print_sentence(end.sentence);
+    clean_up_folder(record.folder(), end.exit_code != 0);
+    report(record.folder(), end, host.get<bool>("run.report") && !end.again);
+  };
+  args.before_others_end = conclude;
   Outcome outcome = launch(
       args, [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
-  clean_up_folder(record.folder(), outcome.exit_code != 0);
-  report(record.folder(), outcome, host.get<bool>("run.report") && !outcome.again);
+  if (cluster == nullptr || !cluster->is_head()) conclude(outcome);
   if (outcome.again && !line.agent_order) {  // an agent is started anew
     CommandLine next = line;
     ++next.restarts;
@@ -312,7 +317,7 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
     outcome.sentence += changes_text(tried);
     if (tried.end.exit_code > 1) outcome.exit_code = tried.end.exit_code;  // a signal
   }
-  if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
+  if (cluster == nullptr && !outcome.sentence.empty()) print_sentence(outcome.sentence);
   return outcome.exit_code;
 }
 

@@ -27,6 +27,8 @@ namespace ddhost {
 // DDH_CANCELLED mean that another rank is the cause.
 using RankFunction = std::function<int(RankSeat&)>;
 
+struct Outcome;
+
 // A run whose ranks are starting or at work. The references are valid until the companion's end().
 struct RunView {
   const LoaderRecord& record;
@@ -65,6 +67,9 @@ struct LaunchArgs {
   CgroupFiles cgroups{};
   bool may_restart = false;  // the ranks may start again after a failure
   Companion* companion = nullptr;
+  // Called with the outcome before other launchers hear of it: they end then, and the program that has started them may
+  // take the end of one as a reason to kill this one. Only in the head of several.
+  std::function<void(const Outcome&)> before_others_end = {};
 
   // The ranks that this launcher starts.
   [[nodiscard]] RankRange ranks_here() const { return cluster != nullptr ? cluster->mine() : RankRange{0, world_size}; }

@@ -97,6 +97,8 @@ Outcome Supervisor::run() {
   outcome.again = starts_again(outcome);
   if (args_.cluster == nullptr) return outcome;
   if (args_.cluster->is_head()) {
+    args_.cluster->tell_end_is_near();
+    if (args_.before_others_end) args_.before_others_end(outcome);
     args_.cluster->tell_end(outcome.exit_code, outcome.again);
     return outcome;
   }
@@ -204,6 +206,8 @@ void Supervisor::wait_for_news() {
 }
 
 void Supervisor::stop(const SignalWatch::Signal& signal) {
+  // The program that has started the launchers ends all after the failure of one. It may soon kill them.
+  if (args_.cluster != nullptr && end_.failed && end_.stop_signal == 0) return kill_all();
   const bool is_first = end_.stop_signal == 0;
   const auto sent_it = [&](const Rank& rank) { return rank.pid == signal.sender; };
   const bool from_child =

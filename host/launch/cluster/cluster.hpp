@@ -79,6 +79,8 @@ class Cluster {
   virtual void tell_failure(const std::string& sentence, bool caused_by_peer) = 0;
   virtual void tell_signal(int number) = 0;
   virtual void tell_save() = 0;
+  // The head, before tell_end: it will say nothing for a while.
+  virtual void tell_end_is_near() {}
   // This agent's ranks have ended. The head's is the verdict. `again`: the agents are to meet and start again.
   virtual void tell_end(int exit_code, bool again) = 0;
   // In a child.

@@ -90,6 +90,11 @@ class Head final : public Cluster {
   void tell_failure(const std::string& sentence, bool /*caused_by_peer*/) override { tell_all({{"failed", sentence}}); }
   void tell_signal(int number) override { tell_all({{"signal", number}}); }
   void tell_save() override { tell_all({{"save", true}}); }
+  void tell_end_is_near() override {
+    tell_all({{"near_end", true}});
+    for (Member& member : members_)
+      if (member.link != nullptr) member.link->flush(SteadyClock::now() + std::chrono::milliseconds(100));
+  }
   void tell_end(int exit_code, bool again) override {
     tell_all({{"end", exit_code}, {"again", again}});
     const auto deadline = SteadyClock::now() + std::chrono::seconds(2);

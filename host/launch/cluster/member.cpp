@@ -46,6 +46,7 @@ class AsMember final : public Cluster {
       if (message.contains("failed")) news.failures.push_back({message.at("failed").get<std::string>(), true});
       if (message.contains("signal")) news.signals.push_back(message.at("signal").get<int>());
       if (message.contains("save")) news.save = true;
+      if (message.contains("near_end")) link_->set_heartbeat(heartbeat_, settings_.timeout);
       if (message.contains("end")) exit_code_ = message.at("end").get<int>();
       news.again |= message.value("again", false);
     }
@@ -125,7 +126,8 @@ class AsMember final : public Cluster {
     Nodes nodes(start.at("nodes").at("ranks").get<std::vector<int32_t>>());
     nodes.set_addresses(start.at("nodes").at("addresses").get<std::vector<std::string>>());
     nodes_ = std::make_shared<const Nodes>(std::move(nodes));
-    link_->set_heartbeat(std::chrono::milliseconds(start.at("heartbeat_ms").get<int64_t>()), settings_.timeout);
+    heartbeat_ = std::chrono::milliseconds(start.at("heartbeat_ms").get<int64_t>());
+    link_->set_heartbeat(heartbeat_, settings_.timeout);
   }
 
   const Placement placement_;
@@ -133,6 +135,7 @@ class AsMember final : public Cluster {
   const SignalsWhileJoining waiting_;
   Meeting meeting_;
   std::unique_ptr<ControlLink> link_;
+  std::chrono::milliseconds heartbeat_{};
   std::optional<int> exit_code_;
 };
 
