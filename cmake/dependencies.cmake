@@ -67,6 +67,13 @@ add_library(ddhost::png ALIAS ddhost_png)
 target_include_directories(ddhost_png SYSTEM INTERFACE "${DDHOST_PNG_INCLUDE}")
 target_link_libraries(ddhost_png INTERFACE "${DDHOST_PNG_LIBRARY}" "${DDHOST_ZLIB_LIBRARY}" m)
 
+# For the transport mpi.
+set(MPI_CXX_SKIP_MPICXX TRUE) # MPI's old classes for C++
+find_package(MPI 3.1 QUIET COMPONENTS CXX)
+if(NOT MPI_CXX_FOUND)
+  message(STATUS "no MPI 3.1 was found: the transport mpi is not built (Debian: apt-get install libopenmpi-dev openmpi-bin)")
+endif()
+
 if(DDHOST_WITH_TORCH) # for models of images
   find_package(ZLIB QUIET)
   ddhost_require(ZLIB_FOUND "zlib" zlib1g-dev)

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "conformance/world_of_tasks.hpp"
 #include "engine/calls/instance.hpp"
 #include "engine/services/tables/interfaces.hpp"
 #include "fixtures/harness/built.hpp"
@@ -80,15 +81,20 @@ struct CommRank {
 // `staging_bytes`: of a transport whose ranks are on one machine; empty: its default.
 inline Outcome run_world(const std::string& transport, int world, const std::function<void(CommRank&)>& body,
                          uint32_t reduce_block = 1, const std::string& staging_bytes = "65536") {
+  const Tasks tasks = are_tasks() ? join_tasks(world) : Tasks{true, nullptr};
+  if (!tasks.is_this_world) return {kLeftOut, "left out"};
+  Cluster* const others = tasks.others.get();
   Registry registry(&host_interface, DDHOST_BUILD_DIR, linked_plugins());
   std::vector<Override> settings = {{"comm.plugin", transport, "test"}, {"model.plugin", test_plugin("toy"), "test"}};
   if (!staging_bytes.empty() && (transport == "loop" || transport == "shm"))
     settings.push_back({"comm.staging_bytes", staging_bytes, "test"});
   const PreparedRun plan =
-      prepare_run(UserConfig::read("", settings), registry, {.device = {"cpu", "a test"}, .world_size = world});
+      prepare_run(UserConfig::read("", settings), registry,
+                  {.device = {"cpu", "a test"}, .world_size = world, .has_other_launchers = others != nullptr});
   LaunchArgs args;
   args.world_size = world;
   args.threads = plan.ranks_are_threads;
+  args.cluster = others;
   return launch(args, [&](const RankSeat& seat) {
     // As in the program: a write to a connection that a peer has ended is an error of the transport, and no signal.
     if (!plan.ranks_are_threads) std::signal(SIGPIPE, SIG_IGN);

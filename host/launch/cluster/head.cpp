@@ -52,6 +52,7 @@ class Head final : public Cluster {
       start_hosts();
     }
     meet();
+    file_.reset();  // nobody needs it any more, and a head that is killed later leaves none
     find_nodes();
     start();
     waiting_.require_no_signal();

@@ -56,14 +56,23 @@ void Transport::require_not_aborted() {
   if (!reason_.empty()) ddh::fail(DDH_ABORTED, reason_);
 }
 
+bool Transport::has_given_up(int32_t world_rank) const {
+  char first = 0;
+  uint64_t bytes = 0;  // the reason is not wanted yet: a value that does not fit is a value
+  ddh::ErrorBuffer err;
+  const ddh_rc rc = host.kv->get(host.h, reason_key(world_rank).c_str(), &first, &bytes, 0, err.get());
+  return rc == DDH_OK || rc == DDH_OUT_OF_RANGE || rc == DDH_ABORTED;
+}
+
 void Transport::explain(const Group& group, const LinkLost& lost) {
   require_not_aborted();
   const int32_t peer = group.world_rank(lost.peer);
   std::string reason(4096, '\0');
   uint64_t bytes = reason.size();
   ddh::ErrorBuffer err;
-  if (host.kv->get(host.h, reason_key(peer).c_str(), reason.data(), &bytes, kReasonTimeoutMs, err.get()) == DDH_OK)
-    ddh::fail(DDH_ABORTED, reason.substr(0, bytes));
+  const ddh_rc rc = host.kv->get(host.h, reason_key(peer).c_str(), reason.data(), &bytes, kReasonTimeoutMs, err.get());
+  if (rc == DDH_OK) ddh::fail(DDH_ABORTED, reason.substr(0, bytes));
+  if (rc == DDH_ABORTED) err.check(rc);  // the launcher knows why
   ddh::fail(DDH_UNAVAILABLE, "the connection to rank ", peer,
             " has ended and the rank gave no reason, so its process or ", "its machine is gone (", lost.what(), ")");
 }

@@ -39,6 +39,9 @@ class Transport : public ddh::CommBackend {
  protected:
   // Connects the members of a group. [collective]
   virtual std::unique_ptr<Links> connect(const ddh_comm_init& args, const ddh::GroupPlace& place) = 0;
+  // Whether a rank of the world has aborted, or the launcher has ended the run. For engines that do not notice the end of
+  // a link. [any]
+  [[nodiscard]] bool has_given_up(int32_t world_rank) const;
 
  private:
   static Group& of(ddh_group* group) { return ddh::CommGroups<Group>::of(group); }

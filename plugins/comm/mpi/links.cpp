@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "links.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+
+namespace mpi_transport {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// Between two looks at a message. At first none, because small messages take microseconds. Then other processes may have the
+// core. A rank that waits for long sleeps: it must not take the time of those that compute.
+class Pause {
+ public:
+  void take() {
+    if (++looks_ <= kEager) return;
+    if (Clock::now() - begin_ < kSoon)
+      ::sched_yield();
+    else
+      std::this_thread::sleep_for(kNap);
+  }
+
+ private:
+  static constexpr int kEager = 200;
+  static constexpr milliseconds kSoon{20};
+  static constexpr microseconds kNap{50};
+  const Clock::time_point begin_ = Clock::now();
+  int looks_ = 0;
+};
+
+constexpr milliseconds kAskPeer{100};  // between two looks at whether the peer has given up
+
+}  // namespace
+
+class MpiLinks::MpiMessage final : public messages::Message {
+ public:
+  MpiMessage(MpiLinks& links, int32_t peer, std::vector<MPI_Request> requests)
+      : links_(links), peer_(peer), requests_(std::move(requests)) {}
+
+  void wait() override {
+    Pause pause;
+    Clock::time_point ask = Clock::now() + kAskPeer;
+    while (!is_done()) {
+      if (links_.has_ended_) throw messages::LinkLost(peer_, "this rank has given up");
+      if (Clock::now() >= ask) {
+        if (links_.settings_.has_peer_ended(links_.settings_.world_ranks[static_cast<size_t>(peer_)]))
+          throw messages::LinkLost(peer_, "the rank has given up");
+        ask = Clock::now() + kAskPeer;
+      }
+      pause.take();
+    }
+  }
+
+ private:
+  bool is_done() {
+    int done = 0;
+    try {
+      links_.session_.call([&] {
+        return MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
+      });
+    } catch (const std::runtime_error& error) {
+      throw messages::LinkLost(peer_, error.what());
+    }
+    return done != 0;
+  }
+
+  MpiLinks& links_;
+  const int32_t peer_;
+  std::vector<MPI_Request> requests_;
+};
+
+template <class Start>
+std::unique_ptr<messages::Message> MpiLinks::start(int32_t peer, uint64_t bytes, const Start& start_piece) {
+  const int rank = settings_.world_ranks[static_cast<size_t>(peer)];
+  std::vector<MPI_Request> requests;
+  try {
+    for (uint64_t at = 0; at < bytes; at += settings_.message_bytes) {
+      const int count = static_cast<int>(std::min(settings_.message_bytes, bytes - at));
+      requests.push_back(MPI_REQUEST_NULL);
+      session_.call([&] { return start_piece(at, count, rank, &requests.back()); });
+    }
+  } catch (const std::runtime_error& error) {
+    throw messages::LinkLost(peer, error.what());
+  }
+  return std::make_unique<MpiMessage>(*this, peer, std::move(requests));
+}
+
+std::unique_ptr<messages::Message> MpiLinks::send(int32_t peer, const std::byte* data, uint64_t bytes) {
+  return start(peer, bytes, [&](uint64_t at, int count, int rank, MPI_Request* request) {
+    return MPI_Isend(data + at, count, MPI_BYTE, rank, settings_.tag, MPI_COMM_WORLD, request);
+  });
+}
+
+std::unique_ptr<messages::Message> MpiLinks::receive(int32_t peer, std::byte* data, uint64_t bytes) {
+  return start(peer, bytes, [&](uint64_t at, int count, int rank, MPI_Request* request) {
+    return MPI_Irecv(data + at, count, MPI_BYTE, rank, settings_.tag, MPI_COMM_WORLD, request);
+  });
+}
+
+}  // namespace mpi_transport

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// links.hpp: the messages of a group by MPI. Only non-blocking calls are used, and a wait asks whether they are done: so it
+// sees that this rank or its peer has given up, which MPI's own waits don't.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <vector>
+
+#include "../messages/links.hpp"
+#include "session.hpp"
+
+namespace mpi_transport {
+
+class MpiLinks final : public messages::Links {
+ public:
+  struct Settings {
+    int tag;                                      // of the group's messages
+    uint64_t message_bytes;                       // most bytes of one message of MPI
+    std::vector<int32_t> world_ranks;             // of the members
+    std::function<bool(int32_t)> has_peer_ended;  // whether a rank of the world has aborted; any thread
+  };
+  // `session` outlives the object and its messages.
+  MpiLinks(Session& session, Settings settings) : session_(session), settings_(std::move(settings)) {}
+
+  std::unique_ptr<messages::Message> send(int32_t peer, const std::byte* data, uint64_t bytes) override;
+  std::unique_ptr<messages::Message> receive(int32_t peer, std::byte* data, uint64_t bytes) override;
+  void end() noexcept override { has_ended_ = true; }
+
+ private:
+  class MpiMessage;
+  template <class Start>
+  std::unique_ptr<messages::Message> start(int32_t peer, uint64_t bytes, const Start& start_piece);
+
+  Session& session_;
+  const Settings settings_;
+  std::atomic<bool> has_ended_ = false;
+};
+
+}  // namespace mpi_transport

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// session.hpp: MPI in this process, which can begin and end it once. Every call of MPI is made under one lock, so that `abort`
+// may come from any thread and an MPI without MPI_THREAD_MULTIPLE is enough.
+#pragma once
+
+#include <mpi.h>
+
+#include <mutex>
+
+#include "ddh/sdk/comm.hpp"
+
+namespace mpi_transport {
+
+class Session {
+ public:
+  // Error: no MPI launcher has started this process, or its ranks are not those of the run. [collective] [blocks]
+  explicit Session(const ddh_comm_init& args);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  ~Session() = default;  // without end() MPI stays: it can't end while other ranks have failed
+
+  // [collective] [blocks]
+  void end();
+
+  // Calls `function`, an MPI function that returns an error code. Error: std::runtime_error with MPI's words.
+  template <class Function>
+  void call(const Function& function) {
+    const std::lock_guard lock(mutex_);
+    check(function());
+  }
+  // A number that no other group with this first member has.
+  [[nodiscard]] int next_tag();
+
+ private:
+  static void check(int code);
+
+  const int32_t rank_, world_size_;
+  std::mutex mutex_;
+  int groups_ = 0;  // whose first member is this rank
+};
+
+}  // namespace mpi_transport
