@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint_folder.hpp"
 #include "cli/commands.hpp"
+#include "cli/rank_output.hpp"
 #include "cli/run_hosts.hpp"
 #include "cli/user_files.hpp"
 #include "config/compat.hpp"
@@ -42,6 +43,7 @@ void print_warnings(const std::vector<std::string>& warnings) {
 
 // Every rank gets its own copy of the configuration.
 int start_rank(const PreparedRun& run, const RankSeat& seat) {
+  open_output(run, seat.rank);
   return in_words_of_user(run.config, [&] { return run_rank(run, run.config.clone(), seat); });
 }
 
@@ -172,6 +174,7 @@ Prepared prepare(const Request& request, Registry& registry, LoaderRecord& recor
     if (run->work == Work::kTrain) std::cerr << planned_memory(*run);
   });
   if (line.dry_run) return {};
+  require_own_output(*run);
   if (request.cluster != nullptr) publish_decisions(*run, request.cluster->loader_kv());
   if (run->work == Work::kTrain) {
     std::vector<std::string> warnings = request.place.device.warnings;
@@ -188,6 +191,7 @@ LaunchArgs launch_args(Command command, const Config& host, int world_size, Clus
   args.cluster = cluster;
   args.ranks_per_node = static_cast<int>(host.get<int64_t>("run.ranks_per_node"));
   args.watchdog = watchdog_limits(host);
+  args.named_output = named_output(host, cluster, world_size);
   args.stop_grace = time_of(host, "launch.grace");
   if (command == Command::kEval) args.unit = "micro-batch";
   if (command == Command::kGenerate) args.unit = "item";

@@ -16,6 +16,7 @@
 #include "draw/text.hpp"
 #include "engine/record/run_history.hpp"
 #include "engine/record/step_count.hpp"
+#include "plan/run_folder.hpp"
 #include "plan/run_lock.hpp"
 #include "report/page.hpp"
 #include "report/past_run.hpp"
@@ -40,7 +41,8 @@ bool is_of_run(const fs::path& file) {
   const std::string name = file.filename().string();
   std::error_code ec;
   if (fs::is_symlink(file, ec)) return false;
-  if (fs::is_directory(file, ec)) return name == "checkpoints" || name == "events" || is_marked(file);
+  if (fs::is_directory(file, ec))
+    return name == "checkpoints" || name == "events" || name == kOutputFolder || is_marked(file);
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("metrics.") ||
          name.starts_with("metrics_eval.") || name.starts_with("events.") || name.starts_with("trace-steps-") ||
          name.ends_with(".safetensors");

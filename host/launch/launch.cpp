@@ -72,6 +72,7 @@ struct Start {
   const Prepare& prepare;
   LoaderRecord& record;
   Progress& progress;
+  OutputRelay& output;
   pid_t launcher;
   uint64_t run_id;
 };
@@ -86,6 +87,7 @@ void await_launcher(const Start& start, pid_t loader) {
 
 [[noreturn]] void rank_process(const Start& start, int rank, const RankFunction& rank_function, pid_t loader,
                                Fd socket) {
+  start.output.take(rank);
   await_launcher(start, loader);
   hand_on_termination();
   Progress& progress = start.progress;
@@ -240,13 +242,23 @@ class CompanionRuns {
 Outcome launch(const LaunchArgs& args, const Prepare& prepare, LoaderRecord& record) {
   if (args.world_size < 1)
     ddh::fail(DDH_INVALID_ARGUMENT, "a run can't have ", args.world_size, " ranks; start at least 1");
+  // Before there are sockets: in its process they would stay open.
+  OutputRelay output(args.named_output, [&] {
+    if (args.cluster != nullptr) args.cluster->forget();
+    if (args.companion != nullptr) args.companion->forget_in_child();
+  });
+  LaunchArgs own = args;  // what the ranks have written comes before the verdict
+  own.before_others_end = [&](const Outcome& end) {
+    output.finish();
+    if (args.before_others_end) args.before_others_end(end);
+  };
   Progress progress(args.world_size);
   const uint64_t run_id = args.cluster != nullptr ? args.cluster->run_id() : make_run_id();
-  const Start start{args, prepare, record, progress, ::getpid(), run_id};
+  const Start start{args, prepare, record, progress, output, ::getpid(), run_id};
   Sockets sockets(args);
   const AdoptsOrphans adopts_orphans;
   SignalWatch signals;
-  Supervisor supervisor(args, progress, record, signals, std::move(sockets.servers));
+  Supervisor supervisor(own, progress, record, signals, std::move(sockets.servers));
   flush_output();
   const pid_t pid = ::fork();
   if (pid < 0)
@@ -257,10 +269,12 @@ Outcome launch(const LaunchArgs& args, const Prepare& prepare, LoaderRecord& rec
     if (args.companion != nullptr) args.companion->forget_in_child();
     loader_process(start, signals, sockets);
   }
+  output.close_pipes();
   supervisor.set_loader(pid);
   sockets.clients.clear();
   const CompanionRuns companion_runs(args.companion, {record, progress, args.ranks_here(), pid});
   Outcome outcome = supervisor.run();
+  output.finish();
   outcome.shortage = progress.shortage();
   return outcome;
 }

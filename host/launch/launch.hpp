@@ -17,6 +17,7 @@
 #include "launch/kv.hpp"
 #include "launch/loader_record.hpp"
 #include "launch/memory_kills.hpp"
+#include "launch/output_relay.hpp"
 #include "launch/progress.hpp"
 #include "launch/rank_range.hpp"
 #include "launch/watchdog.hpp"
@@ -70,6 +71,7 @@ struct LaunchArgs {
   // Called with the outcome before other launchers hear of it: they end then, and the program that has started them may
   // take the end of one as a reason to kill this one. Only in the head of several.
   std::function<void(const Outcome&)> before_others_end = {};
+  NamedOutput named_output{};  // ranks that are processes, of those here
 
   // The ranks that this launcher starts.
   [[nodiscard]] RankRange ranks_here() const { return cluster != nullptr ? cluster->mine() : RankRange{0, world_size}; }

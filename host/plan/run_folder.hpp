@@ -7,6 +7,8 @@
 
 namespace ddhost {
 
+constexpr const char* kOutputFolder = "output";  // of the ranks, with launch.output=files
+
 // Sets run.name, run.dir and RunPlan::run_dir. Creates nothing.
 void choose_run_folder(PreparedRun& plan);
 

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-constexpr size_t kMostLine = size_t{1} << 20;
+constexpr size_t kMostFollowedLine = size_t{1} << 20;
 constexpr uint64_t kMostRead = uint64_t{16} << 20, kReadInFull = uint64_t{128} << 10;
 constexpr size_t kKeptEnd = 512;
 constexpr std::string_view kSummary = "{\"summary\":";  // the line that ends the rows
@@ -84,7 +84,7 @@ void FollowedFile::read(const fs::path& file, uint64_t most, const std::function
     end_.erase(0, end_.size() - std::min(end_.size(), kKeptEnd));
     for (std::string_view left(part.data(), static_cast<size_t>(n)); !left.empty();) {
       const size_t end = left.find('\n'), length = std::min(end, left.size());
-      is_long_ = is_long_ || line_.size() + length > kMostLine;
+      is_long_ = is_long_ || line_.size() + length > kMostFollowedLine;
       if (!is_long_) line_.append(left.substr(0, length));
       left.remove_prefix(end == std::string_view::npos ? left.size() : length + 1);
       if (end == std::string_view::npos) continue;

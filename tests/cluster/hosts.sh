@@ -90,7 +90,10 @@ for strategy in zero2 zero3 fsdp; do
   reference "one_$strategy" --strategy "$strategy" --nproc 4 train.steps=3
   same "two_two_$strategy" "one_$strategy" hosts_2_2 --strategy "$strategy" train.steps=3
 done
-same three_one one_zero3 hosts_3_1 --strategy zero3 train.steps=3
+same three_one one_zero3 hosts_3_1 --strategy zero3 train.steps=3 model.prints=true
+for line in "toy on stdout" "\[node1 1\] toy on stderr" "\[node1 2\] toy on stdout" "\[node3 3\] toy on stdout"; do
+  grep -q "^$line" "$work/three_one.log" || { cat "$work/three_one.log"; fail "the output of ranks has no '$line'"; }
+done
 reference one_hybrid --strategy fsdp --nproc 4 train.steps=3 strategy.sharding_strategy=hybrid_shard run.ranks_per_node=2 \
   train.reduce_block=2
 same two_two_hybrid one_hybrid hosts_2_2 --strategy fsdp train.steps=3 strategy.sharding_strategy=hybrid_shard \
@@ -136,11 +139,13 @@ fault() { # name, what is said, command...
   grep -q "^ddhost: host node2 with ranks 2 to 3 is gone: $said" "$work/$name.log" ||
     { cat "$work/$name.log"; fail "$name: the host is not named"; }
   sleep 1
-  [[ -z $(ssh -F "$work/ssh_config" node1 "ps -o pid= -C ddhost" || true) ]] || fail "$name: ranks are left on node1"
+  [[ -z $(ssh -F "$work/ssh_config" node1 "ps -o pid= -C ddhost,ddhost-output" || true) ]] ||
+    fail "$name: ranks are left on node1"
 }
 fault cut "nothing was heard of it for 1 s" ip link set "dh$((id % 100000))n2" nomaster
 on_node2=$(ps -o pid= --ppid "${host_pid[2]}" | head -1)
-[[ -z $(nsenter -t "$on_node2" -p -m ps -o pid= -C ddhost || true) ]] || fail "the host that was cut off did not end its ranks"
+[[ -z $(nsenter -t "$on_node2" -p -m ps -o pid= -C ddhost,ddhost-output || true) ]] ||
+  fail "the host that was cut off did not end its ranks"
 ip link set "dh$((id % 100000))n2" master "$bridge"
 
 # With restarts a killed rank of another host, and then a host that is gone, cost only the steps since the last checkpoint.

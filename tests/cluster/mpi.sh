@@ -56,7 +56,7 @@ ends() { # name, exit code, part of the sentence
   [[ -z $(ls "$work/.ddhost" 2>/dev/null) ]] || fail "$1: left $(ls "$work/.ddhost")"
 }
 start_long rank_killed
-kill -KILL "$(pgrep -P "${agents[2]}" | head -1)"
+kill -KILL "$(pgrep -x -P "${agents[2]}" ddhost)"
 ends rank_killed 1 'host .*: rank 2 \(pid [0-9]+\) was killed by signal 9 .* at step [0-9]+; the run has ended'
 start_long task_killed
 kill -KILL "${agents[2]}"

@@ -96,7 +96,7 @@ until_step() { # name
 long=(--strategy zero2 --nproc 4 train.steps=1000000)
 start_tasks 2 rank_killed "${long[@]}"
 until_step rank_killed
-kill -KILL "$(ps -o pid= --ppid "${pids[1]}" | head -1)"
+kill -KILL "$(ps -o pid=,comm= --ppid "${pids[1]}" | awk '$2 == "ddhost" { print $1; exit }')"
 said rank_killed 2 "1 1 " 'host .*: rank [23] \(pid [0-9]+\) was killed by signal 9'
 start_tasks 2 member_killed "${long[@]}"
 until_step member_killed
