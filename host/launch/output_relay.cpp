@@ -26,6 +26,11 @@ void write_all(int stream, const std::string& text) {
   for (size_t done = 0; done < text.size();) {
     const ssize_t n = ::write(stream, text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {  // ssh, which has the same terminal or file, makes it so
+      pollfd until_ready{stream, POLLOUT, 0};
+      ::poll(&until_ready, 1, -1);
+      continue;
+    }
     if (n <= 0) return;  // nobody reads it any more, which must not hold up the rank
     done += static_cast<size_t>(n);
   }

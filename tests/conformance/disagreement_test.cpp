@@ -2,7 +2,12 @@
 //
 // A conformance test for transports (conformance.hpp): calls through the host and from other threads, ranks that make
 // different calls or fail, marks and regions.
+#include <sys/mman.h>
+
+#include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <new>
 #include <thread>
 
 #include "conformance/comm_world.hpp"
@@ -14,6 +19,21 @@ namespace {
 
 // The failure of a rank if the transport has no feature that could be refused.
 constexpr const char* kNothing = "nothing to refuse";
+// What all ranks count in, also those that are processes.
+class SharedCount {
+ public:
+  SharedCount()
+      : count_(new (::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                           0)) std::atomic<int>(0)) {}
+  SharedCount(const SharedCount&) = delete;
+  SharedCount& operator=(const SharedCount&) = delete;
+  ~SharedCount() { ::munmap(count_, sizeof(std::atomic<int>)); }
+  std::atomic<int>& operator*() const { return *count_; }
+
+ private:
+  std::atomic<int>* const count_;
+};
+
 bool offered_nothing(const Outcome& outcome) {
   return outcome.exit_code == kLeftOut || outcome.sentence.find(kNothing) != std::string::npos;
 }
@@ -104,13 +124,25 @@ TEST_CASE("different calls of ranks are refused, and the error names the calls",
 
 TEST_CASE("a rank that gives up ends the waits of the others with its reason", "[comm]") {
   const std::string transport = GENERATE(from_range(transports()));
-  const Outcome outcome = run_world(transport, 3, [](CommRank& r) {
-    if (r.rank == 1) ddh::fail(DDH_DATA_LOSS, "the disk ate my batch");
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kWaiting{200}, kPromised{1000}, kBusyMachine{700};
+  const SharedCount ended_in_time;
+  const Outcome outcome = run_world(transport, 3, [&](CommRank& r) {
     ddh::call(r.table.barrier, r.instance.get(), r.group);
+    if (r.rank == 1) {
+      std::this_thread::sleep_for(kWaiting);
+      ddh::fail(DDH_DATA_LOSS, "the disk ate my batch");
+    }
+    const auto begin = Clock::now();
+    ddh::ErrorBuffer err;
+    const ddh_rc rc = r.table.barrier(r.instance.get(), r.group, err.get());
+    if (Clock::now() - begin < kWaiting + kPromised + kBusyMachine) ++*ended_in_time;
+    err.check(rc);
   });
   if (outcome.exit_code == kLeftOut) return;
   CHECK(outcome.exit_code == 1);
   if (is_told_why(outcome)) CHECK_THAT(outcome.sentence, Catch::Contains("the disk ate my batch"));
+  CHECK(*ended_in_time == (!are_tasks() ? 2 : is_task(1) ? 0 : 1));
 }
 
 TEST_CASE("a mark wakes a sleeping waiter, and regions leave no descriptor behind", "[comm]") {

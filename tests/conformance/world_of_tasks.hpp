@@ -34,6 +34,11 @@ inline Tasks join_tasks(int world) {
   return {true, place ? Cluster::join(*place, settings) : nullptr};
 }
 
+inline bool is_task(int number) {
+  const std::optional<Placement> place = find_placement(launchers({}), "auto");
+  return (place ? place->task : 0) == number;
+}
+
 // The head alone knows why a world has failed.
 inline bool is_told_why(const Outcome& outcome) {
   return outcome.exit_code == 0 || !are_tasks() || !outcome.sentence.empty();
