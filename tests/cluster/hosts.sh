@@ -99,6 +99,17 @@ reference one_hybrid --strategy fsdp --nproc 4 train.steps=3 strategy.sharding_s
 same two_two_hybrid one_hybrid hosts_2_2 --strategy fsdp train.steps=3 strategy.sharding_strategy=hybrid_shard \
   train.reduce_block=2
 
+# The same hosts by mpirun, linked by MPI.
+if [[ -e $build/plugins/mpi.so ]] && command -v mpirun >/dev/null; then
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 120 mpirun --bind-to none -x HOME \
+    --mca plm_rsh_agent "ssh -F $work/ssh_config" --mca oob_tcp_if_include "$net.0/24" --mca btl_tcp_if_include "$net.0/24" \
+    --host node1:2,node2:2 -n 4 "${toy[@]}" --comm mpi "run.dir=$work/by_mpi" --save-final "$work/by_mpi.safetensors" \
+    --strategy zero3 train.steps=3 launch.timeout=60 </dev/null >"$work/by_mpi.log" 2>&1 ||
+    { cat "$work/by_mpi.log"; fail "by_mpi"; }
+  grep -q '"comm.sent_between_nodes_bytes":[1-9]' "$work/by_mpi/metrics.jsonl" || fail "by_mpi: it does not have two nodes"
+  equal one_zero3 by_mpi
+fi
+
 # A stranger does not reach the port of a rank: its packets are dropped, and the run goes on.
 "${on_hosts[@]}" --hostfile "$work/hosts_2_2" "run.dir=$work/filtered" --strategy zero2 train.steps=1000000 \
   >"$work/filtered.log" 2>&1 &

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -78,6 +79,18 @@ uint16_t number(const std::string& text, const std::string& what) {
   return static_cast<uint16_t>(value);
 }
 
+// Where there is no route to elsewhere, the other hosts are on a network of their own.
+std::string address_of_an_interface() {
+  ifaddrs* found = nullptr;
+  if (::getifaddrs(&found) != 0) return kLoopback;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> list(found, ::freeifaddrs);
+  for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next)
+    if (at->ifa_addr != nullptr && at->ifa_addr->sa_family == AF_INET && (at->ifa_flags & IFF_UP) != 0 &&
+        (at->ifa_flags & IFF_LOOPBACK) == 0)
+      return text_of(at->ifa_addr, sizeof(sockaddr_in));
+  return kLoopback;
+}
+
 }  // namespace
 
 void send_at_once(const Fd& socket) {
@@ -118,7 +131,7 @@ std::string own_address(const std::string& interface, const std::string& toward)
     for (const std::string& host : {toward, std::string(kElsewhere)})
       if (const std::string found = host.empty() ? "" : route_to(host); !found.empty() && !is_loopback(found))
         return found;
-    return kLoopback;
+    return address_of_an_interface();
   }
   ifaddrs* found = nullptr;
   if (::getifaddrs(&found) != 0)
