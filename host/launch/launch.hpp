@@ -55,10 +55,11 @@ class Companion {
 
 struct LaunchArgs {
   int world_size = 1;
-  int ranks_per_node = 0;                         // of nodes that are simulated on one machine; 0: none are
-  Cluster* cluster = nullptr;                     // the other launchers of the run; null: there are none
-  bool threads = false;                           // ranks are threads of one process; unless a Prepare decides it
-  std::chrono::milliseconds failure_grace{2000};  // time for the other ranks to end after one has failed
+  int ranks_per_node = 0;                             // of nodes that are simulated on one machine; 0: none are
+  Cluster* cluster = nullptr;                         // the other launchers of the run; null: there are none
+  bool threads = false;                               // ranks are threads of one process; unless a Prepare decides it
+  std::chrono::milliseconds failure_grace{2000};      // time for the other ranks to end after one has failed
+  std::chrono::milliseconds grace_after_others{500};  // the same after one of another launcher has; the shorter counts
   // After a signal that ends the run, a rank that begins and ends no plugin call for this time is killed, or for the
   // time of the run's longest call if that is longer; 0: never. A second signal kills the ranks at once.
   std::chrono::milliseconds stop_grace{10000};

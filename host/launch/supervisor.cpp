@@ -24,8 +24,6 @@ bool is_fault(int number) {
 }
 bool was_killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
 
-constexpr std::chrono::milliseconds kGraceForOthers{500};
-
 constexpr const char* kMemoryHint = "; if the system ran out of memory, use fewer ranks or a smaller batch";
 
 }  // namespace
@@ -111,7 +109,7 @@ bool Supervisor::starts_again(const Outcome& outcome) const {
   const RankRange here = args_.ranks_here();
   bool has_begun = here.count == 0;  // then those of other hosts may have begun
   for (int rank = here.first; rank < here.end(); ++rank) has_begun |= progress_.has_begun(rank);
-  return args_.may_restart && outcome.exit_code == 1 && end_.stop_signal == 0 && has_begun;
+  return args_.may_restart && outcome.exit_code == 1 && end_.stop_signal == 0 && !stopped_after_failure_ && has_begun;
 }
 
 Outcome Supervisor::own_outcome() const {
@@ -153,7 +151,7 @@ void Supervisor::failed_elsewhere(const ClusterNews::Failure& failure) {
   kv_.abort(failure.sentence);
   if (is_head) args_.cluster->tell_failure(failure.sentence, true);
   // The ranks of this host are not the cause, and those that wait for a host that was cut off do not end by themselves.
-  set_deadline(std::min(args_.failure_grace, kGraceForOthers));
+  set_deadline(std::min(args_.failure_grace, args_.grace_after_others));
 }
 
 bool Supervisor::is_running() const {
@@ -206,8 +204,12 @@ void Supervisor::wait_for_news() {
 }
 
 void Supervisor::stop(const SignalWatch::Signal& signal) {
-  // The program that has started the launchers ends all after the failure of one. It may soon kill them.
-  if (args_.cluster != nullptr && end_.failed && end_.stop_signal == 0) return kill_all();
+  // The program that has started the launchers ends all after the failure of one. It may soon kill them. The failure stays
+  // the reason, but whoever sends a signal wants no ranks to start again.
+  if (args_.cluster != nullptr && end_.failed && end_.stop_signal == 0) {
+    stopped_after_failure_ = true;
+    return kill_all();
+  }
   const bool is_first = end_.stop_signal == 0;
   const auto sent_it = [&](const Rank& rank) { return rank.pid == signal.sender; };
   const bool from_child =

@@ -107,7 +107,7 @@ class Supervisor {
   std::vector<Rank> ranks_;  // processes
   std::optional<Outcome> without_ranks_;
   RunEnd end_;
-  bool killing_ = false;
+  bool killing_ = false, stopped_after_failure_ = false;
   std::optional<int> exit_code_;  // the head's verdict
   bool has_told_end_ = false, head_is_gone_ = false, again_ = false;
   std::optional<std::chrono::steady_clock::time_point> deadline_;

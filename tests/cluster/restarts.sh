@@ -61,6 +61,30 @@ done
 check tasks "$work/tasks.0.log" 1
 [[ -z $(ls "$work/.ddhost" 2>/dev/null) ]] || fail "left $(ls "$work/.ddhost")"
 
+# A signal ends the run also where it comes while the other ranks of a failed one end. The stopped one takes that long.
+for task in 1 0; do
+  TORCHELASTIC_RUN_ID=stopped RANK=$task WORLD_SIZE=2 LOCAL_RANK=$task LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
+    "${toy[@]}" "${settings[@]}" train.steps=1000000 "run.dir=$work/stopped" --comm gloo launch.max_restarts=1 \
+    >"$work/stopped.$task.log" 2>&1 &
+  pids[task]=$!
+  children+=($!)
+done
+until_rows stopped 20
+kill -STOP "$(ranks_of "${pids[0]}")"
+kill_a_rank "${pids[1]}"
+for _ in $(seq 200); do
+  [[ -n $(ranks_of "${pids[1]}") ]] || break
+done
+sleep 0.1 # the head hears of it
+kill -TERM "${pids[0]}"
+for task in 0 1; do
+  rc=0
+  wait "${pids[task]}" || rc=$?
+  [[ $rc == 1 ]] || { cat "$work"/stopped.*.log; fail "stopped: exit code $rc of task $task"; }
+done
+! grep -q '^ddhost: restart ' "$work/stopped.0.log" || { cat "$work"/stopped.*.log; fail "the signal was lost"; }
+grep -q 'was killed by signal 9' "$work/stopped.0.log" || { cat "$work"/stopped.*.log; fail "stopped: no reason"; }
+
 # Not more often than allowed, and not after a mistake.
 "${toy[@]}" launch.from=none "${settings[@]}" train.steps=100000 "run.dir=$work/once" launch.max_restarts=1 \
   >"$work/once.log" 2>&1 &

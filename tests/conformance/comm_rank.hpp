@@ -95,6 +95,7 @@ inline Outcome run_world(const std::string& transport, int world, const std::fun
   args.world_size = world;
   args.threads = plan.ranks_are_threads;
   args.cluster = others;
+  args.failure_grace = args.grace_after_others = std::chrono::seconds(10);  // a test measures how long ranks wait
   return launch(args, [&](const RankSeat& seat) {
     // As in the program: a write to a connection that a peer has ended is an error of the transport, and no signal.
     if (!plan.ranks_are_threads) std::signal(SIGPIPE, SIG_IGN);

@@ -19,18 +19,24 @@ namespace {
 
 // The failure of a rank if the transport has no feature that could be refused.
 constexpr const char* kNothing = "nothing to refuse";
+
 // What all ranks count in, also those that are processes.
 class SharedCount {
  public:
-  SharedCount()
-      : count_(new (::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-                           0)) std::atomic<int>(0)) {}
+  SharedCount() : count_(new (page()) std::atomic<int>(0)) {}
   SharedCount(const SharedCount&) = delete;
   SharedCount& operator=(const SharedCount&) = delete;
   ~SharedCount() { ::munmap(count_, sizeof(std::atomic<int>)); }
   std::atomic<int>& operator*() const { return *count_; }
 
  private:
+  static void* page() {
+    void* const memory =
+        ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) ddh::fail(DDH_RESOURCE_EXHAUSTED, "no shared memory for the test");
+    return memory;
+  }
+
   std::atomic<int>* const count_;
 };
 
@@ -107,7 +113,7 @@ TEST_CASE("an all_to_all whose ranks expect different counts is refused, and the
   });
   if (offered_nothing(outcome)) return;
   CHECK(outcome.exit_code == 1);
-  if (is_told_why(outcome)) CHECK_THAT(outcome.sentence, Catch::Contains("rank 0") && Catch::Contains("expects 3"));
+  if (is_told_why()) CHECK_THAT(outcome.sentence, Catch::Contains("rank 0") && Catch::Contains("expects 3"));
 }
 
 // Other collectives may not notice: the contract requires it only for all_to_all.
@@ -141,7 +147,7 @@ TEST_CASE("a rank that gives up ends the waits of the others with its reason", "
   });
   if (outcome.exit_code == kLeftOut) return;
   CHECK(outcome.exit_code == 1);
-  if (is_told_why(outcome)) CHECK_THAT(outcome.sentence, Catch::Contains("the disk ate my batch"));
+  if (is_told_why()) CHECK_THAT(outcome.sentence, Catch::Contains("the disk ate my batch"));
   CHECK(*ended_in_time == (!are_tasks() ? 2 : is_task(1) ? 0 : 1));
 }
 
@@ -182,5 +188,5 @@ TEST_CASE("a region that the machine can't back is refused on every rank", "[com
   });
   if (offered_nothing(outcome)) return;
   CHECK(outcome.exit_code == 1);
-  if (is_told_why(outcome)) CHECK_THAT(outcome.sentence, Catch::Contains("huge") && Catch::Contains("bytes"));
+  if (is_told_why()) CHECK_THAT(outcome.sentence, Catch::Contains("huge") && Catch::Contains("bytes"));
 }
