@@ -75,6 +75,8 @@ refused() { # part of the sentence, command...
   [[ $(grep -c '^ddhost: ' <<<"$said_here") == 1 && $said_here == *"$1"* ]] || fail "'$1' is not what '${*:2}' says: $said_here"
 }
 refused "start the run with \`mpirun -n 2 ddhost" "${toy[@]}" --comm mpi --nproc 2 launch.from=none "run.dir=$work/r1"
+refused "launch.max_restarts=1 is not possible with MPI" "${mpirun[@]}" -n 2 "${toy[@]}" --comm mpi \
+  launch.max_restarts=1 "run.dir=$work/r4"
 for tasks in 1 2; do
   refused "MPI needs one task for each rank, but rank " "${mpirun[@]}" -n "$tasks" "${toy[@]}" --comm mpi --nproc 4 \
     "run.dir=$work/r2"

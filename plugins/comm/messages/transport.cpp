@@ -61,7 +61,7 @@ bool Transport::has_given_up(int32_t world_rank) const {
   uint64_t bytes = 0;  // the reason is not wanted yet: a value that does not fit is a value
   ddh::ErrorBuffer err;
   const ddh_rc rc = host.kv->get(host.h, reason_key(world_rank).c_str(), &first, &bytes, 0, err.get());
-  return rc == DDH_OK || rc == DDH_OUT_OF_RANGE || rc == DDH_ABORTED;
+  return rc != DDH_DEADLINE_EXCEEDED;
 }
 
 void Transport::explain(const Group& group, const LinkLost& lost) {

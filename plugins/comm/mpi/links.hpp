@@ -4,7 +4,6 @@
 // sees that this rank or its peer has given up, which MPI's own waits don't.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <vector>
 
@@ -26,16 +25,18 @@ class MpiLinks final : public messages::Links {
 
   std::unique_ptr<messages::Message> send(int32_t peer, const std::byte* data, uint64_t bytes) override;
   std::unique_ptr<messages::Message> receive(int32_t peer, std::byte* data, uint64_t bytes) override;
-  void end() noexcept override { has_ended_ = true; }
+  // Of all groups of this rank: MPI works on the messages of all of them in any call.
+  void end() noexcept override { session_.stop(); }
 
  private:
   class MpiMessage;
   template <class Start>
   std::unique_ptr<messages::Message> start(int32_t peer, uint64_t bytes, const Start& start_piece);
 
+  [[noreturn]] void lose(int32_t peer, const char* how);
+
   Session& session_;
   const Settings settings_;
-  std::atomic<bool> has_ended_ = false;
 };
 
 }  // namespace mpi_transport

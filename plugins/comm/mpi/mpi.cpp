@@ -16,6 +16,7 @@ class Mpi final : public messages::Transport {
   using Transport::Transport;
 
   void init(const ddh_comm_init& args) override {
+    require_one_start();
     try {
       session_.emplace(args);
     } catch (const ddh::Error&) {
@@ -32,6 +33,15 @@ class Mpi final : public messages::Transport {
   }
 
  private:
+  // The rank that starts again would be the same process for the MPI launcher, which waits for the first to come back.
+  void require_one_start() {
+    const int64_t restarts = host.i64("launch.max_restarts");
+    if (restarts != 0)
+      ddh::fail(
+          DDH_FAILED_PRECONDITION, "launch.max_restarts=", restarts,
+          " is not possible with MPI, which starts once in a task; leave launch.max_restarts out and start the run "
+          "again with --resume auto, or use --comm gloo");
+  }
   // Messages of all groups go through MPI_COMM_WORLD, each with its group's number. A communicator would need a call of all
   // members that waits inside MPI, where no wait can be ended.
   std::unique_ptr<messages::Links> connect(const ddh_comm_init& args, const ddh::GroupPlace& place) override {

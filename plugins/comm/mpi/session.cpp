@@ -66,7 +66,19 @@ Session::Session(const ddh_comm_init& args) : rank_(args.rank), world_size_(args
               "` and leave out --nproc, or use --comm gloo");
 }
 
-void Session::end() { call(MPI_Finalize); }
+// The lock is free while MPI_Finalize waits for other ranks, so that stop() does not wait with it.
+void Session::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    require_running();
+    is_stopped_ = true;
+  }
+  check(MPI_Finalize());
+}
+
+void Session::require_running() const {
+  if (is_stopped_) throw std::runtime_error("this rank has given up");
+}
 
 int Session::next_tag() {
   void* bound = nullptr;

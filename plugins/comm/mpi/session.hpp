@@ -20,13 +20,20 @@ class Session {
   Session& operator=(const Session&) = delete;
   ~Session() = default;  // without end() MPI stays: it can't end while other ranks have failed
 
-  // [collective] [blocks]
+  // [collective] [blocks] Error: stopped.
   void end();
+  // No call of MPI is made from now on, so that MPI writes into no memory any more. Callable from any thread.
+  void stop() noexcept {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+  }
 
-  // Calls `function`, an MPI function that returns an error code. Error: std::runtime_error with MPI's words.
+  // Calls `function`, an MPI function that returns an error code. Error: std::runtime_error with MPI's words, or
+  // that the session was stopped.
   template <class Function>
   void call(const Function& function) {
     const std::lock_guard lock(mutex_);
+    require_running();
     check(function());
   }
   // A number that no other group with this first member has.
@@ -34,9 +41,11 @@ class Session {
 
  private:
   static void check(int code);
+  void require_running() const;  // under the lock
 
   const int32_t rank_, world_size_;
   std::mutex mutex_;
+  bool is_stopped_ = false;
   int groups_ = 0;  // whose first member is this rank
 };
 

@@ -21,7 +21,7 @@ struct PromisedKey {
   std::string_view kind;  // who may read it; empty: every plugin
   std::string_view key;
 };
-constexpr std::array<PromisedKey, 10> kPromised = {{{"", "run.seed"},
+constexpr std::array<PromisedKey, 11> kPromised = {{{"", "run.seed"},
                                                     {"", "run.name"},
                                                     {"", "run.dir"},
                                                     {"model", "data.path"},
@@ -30,7 +30,8 @@ constexpr std::array<PromisedKey, 10> kPromised = {{{"", "run.seed"},
                                                     {"model", "data.micro_batch"},
                                                     {"model", "data.dummy_samples"},
                                                     {"model", "precision.compute"},
-                                                    {"strategy", "device.plugin"}}};
+                                                    {"strategy", "device.plugin"},
+                                                    {"comm", "launch.max_restarts"}}};
 
 // What to use instead of a key that plugins must not read.
 struct Substitute {
