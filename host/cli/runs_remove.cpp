@@ -7,6 +7,7 @@
 #include <array>
 #include <iostream>
 #include <iterator>
+#include <string_view>
 
 #include "base/json.hpp"
 #include "base/text.hpp"
@@ -29,9 +30,34 @@ namespace {
 // A monitor that writes a folder puts a file of this name into it (docs/writing-a-monitor.md).
 constexpr const char* kFolderMark = ".ddhost";
 
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> out;
+  std::error_code ec;
+  for (fs::directory_iterator at(folder, ec), end; !ec && at != end; at.increment(ec)) out.push_back(at->path());
+  return out;
+}
+
+// rank-N.txt
+bool is_output_file(std::string_view name) {
+  constexpr std::string_view kBegin = "rank-", kEnd = ".txt";
+  if (name.size() <= kBegin.size() + kEnd.size() || !name.starts_with(kBegin) || !name.ends_with(kEnd)) return false;
+  const std::string_view number = name.substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size());
+  return std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
 bool is_marked(const fs::path& folder) {
   std::error_code ec;
   return fs::is_directory(fs::symlink_status(folder, ec)) && fs::is_regular_file(folder / kFolderMark, ec);
+}
+
+// Another program may have a folder of this name.
+bool is_output(const fs::path& folder) {
+  if (folder.filename() != kOutputFolder) return false;
+  const std::vector<fs::path> entries = entries_of(folder);
+  return std::all_of(entries.begin(), entries.end(), [](const fs::path& file) {
+    std::error_code ec;
+    return fs::is_regular_file(fs::symlink_status(file, ec)) && is_output_file(file.filename().string());
+  });
 }
 
 // Files of the host and of monitors.
@@ -42,17 +68,10 @@ bool is_of_run(const fs::path& file) {
   std::error_code ec;
   if (fs::is_symlink(file, ec)) return false;
   if (fs::is_directory(file, ec))
-    return name == "checkpoints" || name == "events" || name == kOutputFolder || is_marked(file);
+    return name == "checkpoints" || name == "events" || is_output(file) || is_marked(file);
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("metrics.") ||
          name.starts_with("metrics_eval.") || name.starts_with("events.") || name.starts_with("trace-steps-") ||
          name.ends_with(".safetensors");
-}
-
-std::vector<fs::path> entries_of(const fs::path& folder) {
-  std::vector<fs::path> out;
-  std::error_code ec;
-  for (fs::directory_iterator at(folder, ec), end; !ec && at != end; at.increment(ec)) out.push_back(at->path());
-  return out;
 }
 
 // Files that no run writes. A folder that a monitor shares with other programs is judged by its entries.

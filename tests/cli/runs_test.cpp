@@ -132,6 +132,23 @@ TEST_CASE("rm removes runs that have ended, and nothing that a run does not writ
   CHECK(fs::is_empty(in.root()));
 }
 
+TEST_CASE("rm removes the output of ranks, but no other folder of its name", "[cli]") {
+  const RunsFolder in;
+  for (const char* name : {"a", "b", "c"}) REQUIRE(in.train(name, {"launch.output=files", "--comm", "shm"}).code == 0);
+  REQUIRE(fs::exists(in.dir("a") + "/output/rank-0.txt"));
+  std::ofstream(in.dir("b") + "/output/results.csv") << "mine";
+  fs::create_directories(in.dir("c") + "/output/rank-7.txt");
+  CHECK(in.runs({"rm", "a", "--yes"}).code == 0);
+  CHECK_FALSE(fs::exists(in.dir("a")));
+  for (const char* name : {"b", "c"}) {
+    const Said said = in.runs({"rm", name, "--yes"});
+    CHECK(said.code == 1);
+    CHECK_THAT(said.err, Catch::Contains("'output'") && Catch::Contains("--all-files"));
+    CHECK(fs::exists(in.dir(name) + "/output/rank-0.txt"));
+  }
+  CHECK(read_text(in.dir("b") + "/output/results.csv") == "mine");
+}
+
 TEST_CASE("a run that is alive is shown as running, and is not removed", "[cli]") {
   const RunsFolder in;
   Process process(
