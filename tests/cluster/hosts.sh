@@ -108,6 +108,8 @@ if [[ -e $build/plugins/mpi.so ]] && command -v mpirun >/dev/null; then
     { cat "$work/by_mpi.log"; fail "by_mpi"; }
   grep -q '"comm.sent_between_nodes_bytes":[1-9]' "$work/by_mpi/metrics.jsonl" || fail "by_mpi: it does not have two nodes"
   equal one_zero3 by_mpi
+else
+  echo "without mpirun: there is no plugin mpi, or no mpirun (Debian: openmpi-bin)"
 fi
 
 # A stranger does not reach the port of a rank: its packets are dropped, and the run goes on.
@@ -228,6 +230,20 @@ refused 'node1\nnode3\n' "host node3 does not share the disk of run.dir" "run.di
 inside 3 mount -t tmpfs tmpfs "$work/data"
 refused 'node1\nnode3\n' "host node3 has no '$work/data/weights.safetensors'" "train.init_from=$work/data/weights.safetensors"
 [[ ! -e $work/away/run && -z $(ls -A "$work/away") ]] || fail "a refused run left $(ls -A "$work/away")"
+
+# Without a route the address of the only interface is taken, and of several none.
+unrouted() { # command...: on a host with two interfaces
+  unshare --net bash -c "ip link add first type veth peer name second; for n in 1 2; do
+    link=\$([[ \$n == 1 ]] && echo first || echo second); ip addr add 10.99.\$n.1/24 dev \$link; ip link set \$link up
+  done; sleep 1.2; exec \"\$@\"" bash "$@"
+}
+first_of_two=(env TORCHELASTIC_RUN_ID=unrouted RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 "${toy[@]}"
+  launch.timeout=1 "run.dir=$work/unrouted")
+! said=$(unrouted "${first_of_two[@]}" 2>&1) || fail "accepted without a route"
+[[ $said == *"first (10.99.1.1)"* && $said == *"second (10.99.2.1)"*"set launch.interface"* ]] ||
+  fail "without a route: $said"
+! said=$(unrouted "${first_of_two[@]}" launch.interface=second 2>&1) || fail "one task of two is a run"
+[[ $said != *"set launch.interface"* ]] || fail "launch.interface=second: $said"
 
 # The doctor measures the same hosts, and says so too.
 doctor=("$build/ddhost" doctor --model "$build/tests/plugins/toy.so" --ssh-config "$work/ssh_config")

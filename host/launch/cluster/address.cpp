@@ -18,6 +18,7 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -79,16 +80,42 @@ uint16_t number(const std::string& text, const std::string& what) {
   return static_cast<uint16_t>(value);
 }
 
-// Where there is no route to elsewhere, the other hosts are on a network of their own.
-std::string address_of_an_interface() {
+struct Interface {
+  std::string name, address;
+  bool is_v4, leads_elsewhere;
+};
+std::vector<Interface> interfaces() {
   ifaddrs* found = nullptr;
-  if (::getifaddrs(&found) != 0) return kLoopback;
+  if (::getifaddrs(&found) != 0)
+    ddh::fail(DDH_INTERNAL, "the network interfaces of this host can't be listed: ", std::strerror(errno));
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> list(found, ::freeifaddrs);
-  for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next)
-    if (at->ifa_addr != nullptr && at->ifa_addr->sa_family == AF_INET && (at->ifa_flags & IFF_UP) != 0 &&
-        (at->ifa_flags & IFF_LOOPBACK) == 0)
-      return text_of(at->ifa_addr, sizeof(sockaddr_in));
-  return kLoopback;
+  std::vector<Interface> out;
+  for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr) continue;
+    const int family = at->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const bool is_v4 = family == AF_INET, works = (at->ifa_flags & IFF_UP) != 0 && (at->ifa_flags & IFF_RUNNING) != 0;
+    out.push_back({at->ifa_name, text_of(at->ifa_addr, is_v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)), is_v4,
+                   works && (at->ifa_flags & IFF_LOOPBACK) == 0});
+  }
+  return out;
+}
+
+std::string names_of(const std::vector<Interface>& list) {
+  std::string names;
+  for (const Interface& one : list) names += ddh::str(names.empty() ? "" : ", ", one.name, " (", one.address, ")");
+  return names;
+}
+
+// Where there is no route to elsewhere, the other hosts are on a network of their own.
+std::string only_address() {
+  std::vector<Interface> all = interfaces();
+  std::erase_if(all, [](const Interface& one) { return !one.is_v4 || !one.leads_elsewhere; });
+  if (all.empty()) return kLoopback;
+  if (all.size() > 1)
+    ddh::fail(DDH_FAILED_PRECONDITION, "this host has no route that shows which of its interfaces leads to the other ",
+              "hosts: ", names_of(all), "; set launch.interface to that one");
+  return all.front().address;
 }
 
 }  // namespace
@@ -131,25 +158,17 @@ std::string own_address(const std::string& interface, const std::string& toward)
     for (const std::string& host : {toward, std::string(kElsewhere)})
       if (const std::string found = host.empty() ? "" : route_to(host); !found.empty() && !is_loopback(found))
         return found;
-    return address_of_an_interface();
+    return only_address();
   }
-  ifaddrs* found = nullptr;
-  if (::getifaddrs(&found) != 0)
-    ddh::fail(DDH_INTERNAL, "the network interfaces of this host can't be listed: ", std::strerror(errno));
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> list(found, ::freeifaddrs);
-  std::string names, of_v6;
-  for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr) continue;
-    const int family = at->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    const std::string address = text_of(at->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-    if (address == interface || (interface == at->ifa_name && family == AF_INET)) return address;
-    if (interface == at->ifa_name && of_v6.empty()) of_v6 = address;
-    names += ddh::str(names.empty() ? "" : ", ", at->ifa_name, " (", address, ")");
+  const std::vector<Interface> all = interfaces();
+  std::string of_v6;
+  for (const Interface& one : all) {
+    if (one.address == interface || (one.name == interface && one.is_v4)) return one.address;
+    if (one.name == interface && of_v6.empty()) of_v6 = one.address;
   }
   if (!of_v6.empty()) return of_v6;
   ddh::fail(DDH_NOT_FOUND, "launch.interface=", plain_text(interface, 100),
-            " is no interface or address of this host, ", "which has ", names);
+            " is no interface or address of this host, which has ", names_of(all));
 }
 
 bool is_own_address(const sockaddr* address, socklen_t length) {

@@ -24,8 +24,8 @@ struct Endpoint {
 Endpoint parse_endpoint(const std::string& text, const std::string& key);
 
 // This host's address: of `interface` (a name such as eth0, or an address of this host), or where that is "", the address
-// from which `toward` is reached, or where that is "" too, the one from which other networks are, or that of an interface;
-// 127.0.0.1 if there is no network. Error: no such interface, or one without an address.
+// from which `toward` is reached, or where that is "" too, the one from which other networks are, or that of the only
+// interface; 127.0.0.1 if there is no network. Error: no such interface, one without an address, or several without a route.
 std::string own_address(const std::string& interface, const std::string& toward);
 
 // Whether a socket of this host could listen there.
