@@ -87,7 +87,6 @@ void await_launcher(const Start& start, pid_t loader) {
 
 [[noreturn]] void rank_process(const Start& start, int rank, const RankFunction& rank_function, pid_t loader,
                                Fd socket) {
-  start.output.take(rank);
   await_launcher(start, loader);
   hand_on_termination();
   Progress& progress = start.progress;
@@ -96,7 +95,11 @@ void await_launcher(const Start& start, pid_t loader) {
   RankSeat seat = make_seat(start.args, rank, kv, record, start.run_id);
   progress.lane(rank).set_thread(::gettid());
   BusErrorReport::install(progress, rank);
-  const int rc = run_seat(rank_function, seat, progress);
+  const RankFunction with_output = [&](RankSeat& of_rank) {
+    start.output.take(rank);
+    return rank_function(of_rank);
+  };
+  const int rc = run_seat(with_output, seat, progress);
   flush_output();
   ::_exit(rc);
 }

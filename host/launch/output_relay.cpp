@@ -16,55 +16,23 @@
 #include <thread>
 
 #include "ddh/sdk/plugin.hpp"
+#include "launch/launch.hpp"
+#include "launch/named_lines.hpp"
 
 namespace ddhost {
 namespace {
 
-constexpr size_t kLongestLine = 8192;  // a longer one becomes several
-
-void write_all(int stream, const std::string& text) {
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t n = ::write(stream, text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) {  // ssh, which has the same terminal or file, makes it so
-      pollfd until_ready{stream, POLLOUT, 0};
-      ::poll(&until_ready, 1, -1);
-      continue;
-    }
-    if (n <= 0) return;  // nobody reads it any more, which must not hold up the rank
-    done += static_cast<size_t>(n);
-  }
-}
-
-// The lines of one stream of one rank.
-class NamedLines {
- public:
-  NamedLines(int stream, std::string name) : stream_(stream), name_(std::move(name)) {}
-
-  void add(const char* text, size_t bytes) {
-    for (const char* const end = text + bytes; text != end; ++text) {
-      if (*text == '\n' || line_.size() >= kLongestLine) write_line();
-      if (*text != '\n') line_ += *text;
-    }
-  }
-  void end() {
-    if (!line_.empty()) write_line();
-  }
-
- private:
-  void write_line() {
-    write_all(stream_, name_ + line_ + "\n");
-    line_.clear();
-  }
-  const int stream_;
-  const std::string name_;
-  std::string line_;
-};
-
-// Of C's stdout: a line is worth writing at once, also into a pipe or a file.
+// Into a pipe or a file C's stdout is written only when its buffer is full. Here it is written after each line. The C
+// standard allows setvbuf before the first output alone, glibc at any time.
 void write_lines_at_once() {
   std::fflush(nullptr);
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+}
+
+void redirect(int stream, const Fd& to, const std::string& what) {
+  if (::dup2(to.get(), stream) < 0)
+    ddh::fail(DDH_INTERNAL, "the output of a rank can't go to ", what, ": ", std::strerror(errno),
+              "; set launch.output=plain");
 }
 
 }  // namespace
@@ -85,11 +53,19 @@ OutputRelay::OutputRelay(const NamedOutput& output, const std::function<void()>&
   const pid_t launcher = ::getpid();
   process_ = ::fork();
   if (process_ < 0) refuse("process");
-  if (process_ == 0) {
-    in_child();
-    relay(output.host, launcher);
-  }
+  if (process_ == 0) live_in_child(output.host, launcher, in_child);
   for (Pipe& pipe : pipes_) pipe.read.reset();
+}
+
+// An exception must not go on in the child: it would become a second launcher.
+void OutputRelay::live_in_child(const std::string& host, pid_t launcher,
+                                const std::function<void()>& in_child) noexcept {
+  try {
+    in_child();
+    relay(host, launcher);
+  } catch (...) {
+    ::_exit(1);
+  }
 }
 
 void OutputRelay::relay(const std::string& host, pid_t launcher) {
@@ -112,7 +88,7 @@ void OutputRelay::relay(const std::string& host, pid_t launcher) {
       std::array<char, 1 << 14> chunk;  // NOLINT(cppcoreguidelines-pro-type-member-init): read fills it
       const ssize_t n = ::read(set[i].fd, chunk.data(), chunk.size());
       if (n > 0) {
-        lines[i].add(chunk.data(), static_cast<size_t>(n));
+        lines[i].add({chunk.data(), static_cast<size_t>(n)});
       } else if (n == 0 || errno != EINTR) {
         lines[i].end();
         set[i].fd = -1;
@@ -128,7 +104,7 @@ void OutputRelay::take(int rank) {
   for (const Pipe& pipe : pipes_) {
     if (pipe.rank != rank) continue;
     write_lines_at_once();
-    ::dup2(pipe.write.get(), pipe.stream);
+    redirect(pipe.stream, pipe.write, "its pipe");
   }
   process_ = 0;
   pipes_.clear();
@@ -138,11 +114,17 @@ void OutputRelay::finish() {
   pipes_.clear();
   if (process_ == 0) return;
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  bool is_killed = false;
   while (::waitpid(process_, nullptr, WNOHANG) == 0) {
-    if (std::chrono::steady_clock::now() >= end) ::kill(process_, SIGKILL);
+    if (!is_killed && std::chrono::steady_clock::now() >= end) is_killed = ::kill(process_, SIGKILL) == 0;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   process_ = 0;
+  if (is_killed)
+    print_sentence(
+        "warning: the last output of the ranks is lost, because nobody has read it for a second after their end; see "
+        "what "
+        "reads the output of ddhost, or set launch.output=files");
 }
 
 void send_output_to(const std::string& file) {
@@ -151,8 +133,7 @@ void send_output_to(const std::string& file) {
     ddh::fail(DDH_FAILED_PRECONDITION, "'", file, "' can't be opened for the output of a rank: ", std::strerror(errno),
               "; see whether the folder can be written, or leave launch.output out");
   write_lines_at_once();
-  ::dup2(to.get(), STDOUT_FILENO);
-  ::dup2(to.get(), STDERR_FILENO);
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) redirect(stream, to, "'" + file + "'");
 }
 
 }  // namespace ddhost

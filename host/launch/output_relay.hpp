@@ -30,11 +30,12 @@ class OutputRelay {
   OutputRelay& operator=(const OutputRelay&) = delete;
   ~OutputRelay() { finish(); }
 
-  // In the process of a rank: its output goes to the relay, if it is named.
+  // In the process of a rank: its output goes to the relay, if it is named. Error: it can't.
   void take(int rank);
   // In all other processes: they do not write into the pipes, which end with the ranks.
   void close_pipes() { pipes_.clear(); }
-  // In the launcher, after the ranks have ended: waits until all is written, for a second at most.
+  // In the launcher, after the ranks have ended: waits until all is written, for a second at most. What is
+  // left then is dropped with a warning.
   void finish();
 
  private:
@@ -42,6 +43,8 @@ class OutputRelay {
     int rank, stream;  // STDOUT_FILENO or STDERR_FILENO
     Fd read, write;
   };
+  [[noreturn]] void live_in_child(const std::string& host, pid_t launcher,
+                                  const std::function<void()>& in_child) noexcept;
   [[noreturn]] void relay(const std::string& host, pid_t launcher);
 
   std::vector<Pipe> pipes_;

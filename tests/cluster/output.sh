@@ -23,7 +23,7 @@ tasks() { # name, settings...
 }
 have() { # expected lines, file...: those of the model
   local lines
-  lines=$(cat "${@:2}" | { grep 'toy on' || true; } | sort)
+  lines=$(cat "${@:2}" | { grep 'toy on' || true; } | LC_ALL=C sort)
   [[ $lines == "$1" ]] || fail "the model's lines in ${*:2} are '$lines', not '$1'"
 }
 each() { printf '%s\n' "$@"; } # in the order of sort
@@ -41,6 +41,16 @@ have "" "$work/files.out" "$work/files.err"
 for rank in 0 1 2 3; do
   have "$(each "toy on stderr" "toy on stdout")" "$work/files/output/rank-$rank.txt"
 done
+
+# Nobody reads a pipe that is full: what is left is dropped after a second, with a warning, and the run ends well.
+mkfifo "$work/full"
+exec 7<>"$work/full"
+timeout 1 cat /dev/zero >&7 || true
+timeout 30 "${run[@]}" launch.from=none launch.output=prefix "run.dir=$work/unread" >&7 2>"$work/unread.err" ||
+  { cat "$work/unread.err"; fail "unread: exit code $?"; }
+exec 7>&-
+grep -q '^ddhost: warning: the last output of the ranks is lost' "$work/unread.err" ||
+  { cat "$work/unread.err"; fail "unread: no warning"; }
 
 # Of several launchers only rank 0 speaks for the run.
 tasks auto
