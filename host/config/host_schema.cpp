@@ -250,7 +250,8 @@ constexpr const char* kLaunch = R"json({"properties": {
   "heartbeat": {"type": "number", "default": 5, "minimum": 0.1, "maximum": 1000000, "x-unit": "s",
     "description": "end the run if nothing is heard of a host for this time"},
   "output": {"type": "string", "default": "auto", "enum": ["auto", "plain", "prefix", "files"],
-    "description": "of ranks: plain; prefix: lines begin with [host rank]; files of run.dir; auto: prefix on several hosts"},
+    "description": "where ranks print: plain; prefix (lines begin with [host rank]); files (output/ in run.dir); )json"
+                                R"json(auto: prefix for all but rank 0 if there are several launchers, else plain"},
   "max_restarts": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1000,
     "description": "after a failure start the ranks again this many times; they resume from the newest checkpoint"},
   "min_nodes": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024,
