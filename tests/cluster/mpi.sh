@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# mpi.sh <source folder> <build folder>: runs whose ranks are tasks of mpirun, and of `srun --mpi=pmix`, linked by MPI. The bits
-# are those of one launcher; a killed rank or task is named, and nothing is left.
+# mpi.sh <source folder> <build folder> [two-nodes]: runs whose ranks are tasks of mpirun, and of `srun --mpi=pmix`, linked by
+# MPI. The bits are those of one launcher; a killed rank or task is named, and nothing is left. two-nodes: Slurm starts tasks
+# on two nodes, too.
 set -euo pipefail
 command -v mpirun >/dev/null || { echo "skipped: there is no mpirun (Debian: openmpi-bin)"; exit 77; }
 mpirun --version | grep -q 'Open MPI' || { echo "skipped: mpirun is not that of Open MPI"; exit 77; }
@@ -89,8 +90,10 @@ done
 source "$(dirname "${BASH_SOURCE[0]}")/private_slurm.sh"
 start_slurm
 same slurm one srun --mpi=pmix -N1 -n4 -- --strategy zero3
-# The two nodes are one machine here, and MPI's shared memory takes nodes to be different ones.
-export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self
-same slurm_two one srun --mpi=pmix -N2 -n4 --ntasks-per-node=2 -- --strategy zero3
+if [[ ${3:-} == two-nodes ]]; then
+  # The two nodes are one machine here, and MPI's shared memory takes nodes to be different ones.
+  export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self
+  same slurm_two one srun --mpi=pmix -N2 -n4 --ntasks-per-node=2 -- --strategy zero3
+fi
 refused "start the run with \`mpirun -n 2 ddhost" srun --mpi=none -N1 -n2 "${toy[@]}" --comm mpi "run.dir=$work/r3"
 echo "all tasks of MPI agree"
