@@ -64,10 +64,10 @@ fetch_libtorch() { # version
 
 # The wheel is used as a library of C++: any Python can unpack it.
 unpack_wheels() { # folder, arguments of pip...
-  TMPDIR=$root/.deps/tmp python3 -m pip install --quiet --no-cache-dir --no-compile --target "$1" --only-binary=:all: \
-    --implementation cp --python-version 3.11 --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
-    --platform manylinux_2_25_x86_64 --platform manylinux_2_18_x86_64 --platform manylinux_2_17_x86_64 \
-    --platform manylinux2014_x86_64 "${@:2}"
+  local platform platforms=()
+  for platform in _2_28 _2_27 _2_25 _2_18 _2_17 2014; do platforms+=(--platform "manylinux${platform}_x86_64"); done
+  PIP_ROOT_USER_ACTION=ignore TMPDIR=$root/.deps/tmp python3 -m pip install --quiet --no-cache-dir --no-compile \
+    --target "$1" --only-binary=:all: --implementation cp --python-version 3.11 "${platforms[@]}" "${@:2}"
 }
 
 # The parts of CUDA that libtorch_cpu.so links, in the versions that LibTorch's wheel names: as parts of a toolkit, or before
