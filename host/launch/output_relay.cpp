@@ -122,9 +122,8 @@ void OutputRelay::finish() {
   process_ = 0;
   if (is_killed)
     print_sentence(
-        "warning: the last output of the ranks is lost, because nobody has read it for a second after their end; see "
-        "what "
-        "reads the output of ddhost, or set launch.output=files");
+        "warning: the last output of the ranks is lost, because nobody has read it for a second after their end; look "
+        "for what reads the output of ddhost, or set launch.output=files");
 }
 
 void send_output_to(const std::string& file) {
