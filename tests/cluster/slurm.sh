@@ -20,7 +20,7 @@ srun -N2 -n2 --ntasks-per-node=1 "${toy[@]}" --comm gloo "run.dir=$work/two" --s
 equal one two
 
 # A job that is ended in time. Slurm would send the signal of the script 120 s before the end; here it comes by hand.
-steps=400
+steps=4000 # seconds: the signal must come before the end
 reference whole --strategy zero2 --nproc 2 "train.steps=$steps"
 cd "$work"
 "${toy[0]}" slurm "${toy[@]:1}" --num-nodes 2 --nproc 2 --strategy zero2 --comm gloo "train.steps=$steps" run.dir=job \
