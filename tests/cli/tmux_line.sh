@@ -8,7 +8,7 @@ build=$1
 command -v tmux >/dev/null || { echo "skipped: there is no tmux"; exit 77; }
 folder=$(mktemp -d)
 tmux() { command tmux -S "$folder/socket" "$@"; }
-trap 'tmux kill-server 2>/dev/null || true; rm -rf "$folder"' EXIT
+trap 'tmux kill-server 2>/dev/null || true; rm -rf "$folder" || { sleep 1; rm -rf "$folder"; }' EXIT
 fail() { echo "FAILED: $*"; tmux capture-pane -p -S - 2>/dev/null || true; exit 1; }
 
 tmux -f /dev/null new-session -d -x 80 -y 60 "TERM=screen '$build/ddhost' --model '$build/tests/plugins/toy.so' --nproc 2 \
@@ -34,4 +34,8 @@ for ((i = 0; i < 100; ++i)); do
   sleep 0.1
 done
 [[ -e $folder/run/checkpoints/latest ]] || fail "Ctrl-C left no checkpoint"
+for ((i = 0; i < 100; ++i)); do # the run writes its page last; then its folder can be removed
+  [[ ! -e $folder/run/report.html ]] || break
+  sleep 0.1
+done
 echo "one row at 80, 50, 120 and 40 columns"
