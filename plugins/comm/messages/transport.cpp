@@ -31,7 +31,7 @@ void Transport::plan(const ddh_comm_init&, uint32_t n_ranks, ddh_comm_plan& out)
   out.bytes = Group::bytes(n_ranks);
 }
 
-Group& Transport::make_group(ddh::GroupPlace place, uint32_t reduce_block) {
+Group& Transport::make_group(const ddh::GroupPlace& place, uint32_t reduce_block) {
   std::unique_ptr<Links> links = place.size() > 1 ? connect(args_, place) : nullptr;
   auto made =
       std::make_unique<Group>(Group::Member{place.name, place.ranks, place.rank, reduce_block}, std::move(links));

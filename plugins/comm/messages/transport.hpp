@@ -61,7 +61,7 @@ class Transport : public ddh::CommBackend {
   }
   void require_not_aborted();
   [[noreturn]] void explain(const Group& group, const LinkLost& lost);
-  Group& make_group(ddh::GroupPlace place, uint32_t reduce_block);
+  Group& make_group(const ddh::GroupPlace& place, uint32_t reduce_block);
   [[nodiscard]] std::string reason_key(int32_t world_rank) const {
     return ddh::str("end of rank ", world_rank, " of run ", args_.run_id);
   }
