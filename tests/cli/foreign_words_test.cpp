@@ -378,6 +378,7 @@ TEST_CASE("a word that can't mean the same is refused with the cure", "[cli]") {
   check_refused({"--elastic_training"}, {"--resume auto"});
   CHECK_THAT(call({"--num_gpus=0"}).err, Catch::Contains("run.nproc = 0 by --num_gpus is out of range"));
   CHECK_THAT(call({"--max_steps", "0.5"}).err, Catch::Contains("train.steps = 0.5 by --max_steps"));
+  CHECK(config_of({"--num_train_epochs", "null", "--max_steps", "2"})["train"]["epochs"].is_null());
 }
 
 TEST_CASE("a script is refused where a word of its own is expected, and not as a value", "[cli]") {

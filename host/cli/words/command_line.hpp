@@ -120,7 +120,7 @@ struct CommandLine {
   std::string compat_format;        // of that program's files; empty: no version is given
   std::vector<std::string> unused;  // sentences: words of other programs without effect
   std::vector<DeniedValue> denied;
-  std::map<std::string, std::string> given_for;  // by word of ours, the word of another program that stood for it
+  std::map<std::string, std::string> given_for;  // by word of ours, the flag of another program that stood for it
   ConvertArgs converting;
   CkptArgs ckpt;
   ExportArgs exporting;

@@ -69,7 +69,8 @@ void ForeignFlags::give(const std::string& word, const Json& entry, const std::s
     ours.push_back(word);
     ours.push_back(value);
   } else if (entry.contains("is")) {
-    given_[ours.emplace_back(entry["is"].get<std::string>())] = word;
+    ours.push_back(entry["is"].get<std::string>());
+    if (word.starts_with("--")) given_[ours.back()] = word;
     ours.push_back(entry.value("values", Json::object()).value(value, value));
   } else if (entry.contains("collects")) {
     collect(word, entry["collects"], value);
@@ -77,7 +78,9 @@ void ForeignFlags::give(const std::string& word, const Json& entry, const std::s
     take_share(word, entry, entry[key].get<std::string>(), value, ours);
   } else if (entry.contains("sets")) {
     const std::string ours_value = entry.value("values", Json::object()).value(value, value);
-    given_[ours.emplace_back(entry[key].get<std::string>() + "=" + ours_value)] = word;
+    ours.push_back(entry[key].get<std::string>() + "=" + ours_value);
+    // Of a flag null would be a text, and of key=value it is no value.
+    if (word.starts_with("--") && ours_value != "null") given_[ours.back()] = word;
   } else if (entry.contains("refuse")) {
     ddh::fail(DDH_INVALID_ARGUMENT, word, " '", plain_text(value, kShownValue), "' ",
               entry["refuse"].get<std::string>());

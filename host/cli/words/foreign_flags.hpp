@@ -33,7 +33,7 @@ class ForeignFlags {
   // Sentences about words without effect, each once.
   [[nodiscard]] const std::vector<std::string>& unused() const { return unused_; }
   [[nodiscard]] const std::vector<DeniedValue>& denied() const { return denied_; }
-  // What was given for a word of ours: "--num_gpus" for "--nproc", "--learning_rate" for "optimizer.lr=1".
+  // The flag that was given for a word of ours: "--num_gpus" for "--nproc", "--learning_rate" for "optimizer.lr=1".
   [[nodiscard]] const std::map<std::string, std::string>& given() const { return given_; }
 
  private:
