@@ -5,13 +5,7 @@
 # with fewer steps. The two runs must have the same bits, and every picture of the page must be there.
 set -euo pipefail
 source=$1 build=$2
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-fail() { echo "FAILED: $*"; exit 1; }
-mkdir "$folder/build"
-cd "$folder/build"
-ln -s "$source/configs" ../configs
-ln -s "$build/ddhost" ddhost
+source "$(dirname "${BASH_SOURCE[0]}")/page_commands.sh"
 n=0
 while read -r line; do
   n=$((n + 1))
@@ -31,7 +25,7 @@ while read -r line; do
   *explain*) grep -q 'zero3' out || fail "'$line' explains nothing: $(cat out)" ;;
   *) fail "'$line' is not checked here" ;;
   esac
-done < <(awk '/^```/ { code = !code; next } code && /^\.\/ddhost/' "$source/docs/first-hour.md")
+done < <(commands_of first-hour.md)
 ((n == 11)) || fail "docs/first-hour.md shows $n commands; 11 were expected"
 while read -r picture; do
   [[ -s $source/docs/$picture ]] || fail "there is no docs/$picture"

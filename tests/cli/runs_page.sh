@@ -4,13 +4,7 @@
 # Runs the commands of docs/runs.md, in their order, from a folder beside the program. A comparison gets fewer steps.
 set -euo pipefail
 source=$1 build=$2
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-fail() { echo "FAILED: $*"; exit 1; }
-mkdir "$folder/build"
-cd "$folder/build"
-ln -s "$source/configs" ../configs
-ln -s "$build/ddhost" ddhost
+source "$(dirname "${BASH_SOURCE[0]}")/page_commands.sh"
 n=0
 while read -r line; do
   n=$((n + 1))
@@ -37,6 +31,6 @@ while read -r line; do
   *tune*) grep -q 'the fastest within' out && [[ -s runs/tune/tuned.json ]] || fail "'$line' found none: $(cat out err)" ;;
   *compare*) grep -q 'same bits, 5 steps' out || fail "'$line' finds other values: $(cat out)" ;;
   esac
-done < <(awk '/^```/ { code = !code; next } code && /^\.\/ddhost/' "$source/docs/runs.md")
+done < <(commands_of runs.md)
 ((n >= 17)) || fail "docs/runs.md shows $n commands; at least 17 were expected"
 echo "$n commands of docs/runs.md ran"
