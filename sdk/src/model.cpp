@@ -39,7 +39,8 @@ int32_t ModelDesc::add_param(int32_t owner_unit, std::string name, std::vector<i
             init.high,
             options.lr_scale,
             options.compute_dtype,
-            0};
+            0,
+            options.grad_block};
   return static_cast<int32_t>(params_.size() - 1);
 }
 
@@ -157,6 +158,10 @@ bool Model::contribution(uint32_t /*buffer*/, int32_t /*program*/, int32_t /*mic
   fail(DDH_INTERNAL, "the model has folded buffers but does not override contribution");
 }
 
+void Model::gradient_block(const ddh_unit_call& /*unit_call*/, const ddh_grad_block& /*block*/) {
+  fail(DDH_INTERNAL, "the model has parameters with a grad_block but does not override gradient_block");
+}
+
 const void* Model::interface(std::string_view id) const {
   static const ddh_model_api model_table = {
       sizeof(ddh_model_api),
@@ -197,6 +202,9 @@ const void* Model::interface(std::string_view id) const {
           if (!self_as<Model>(i).estimate(copy_of(*args), mine)) fail(DDH_NOT_FOUND, "this model makes no estimates");
           copy_out(mine, *out);
         });
+      },
+      [](ddh_inst* i, const ddh_unit_call* call, const ddh_grad_block* block, ddh_err* err) noexcept {
+        return guard(err, [&] { self_as<Model>(i).gradient_block(copy_of(*call), copy_of(*block)); });
       },
   };
   static const ddh_sampler_api sampler_table = {

@@ -80,6 +80,13 @@ const void* Strategy::interface(std::string_view id) const {
         return guard(err, [&] { self_as<Strategy>(i).rhythm(*out); });
       },
       [](ddh_inst* i, ddh_err* err) noexcept { return guard(err, [&] { self_as<Strategy>(i).settle(); }); },
+      [](ddh_inst* i, const ddh_unit_use* use, ddh_grad_block* out, ddh_err* err) noexcept {
+        return guard(err, [&] {
+          ddh_grad_block mine{};
+          self_as<Strategy>(i).next_block(copy_of(*use), mine);
+          copy_out(mine, *out);
+        });
+      },
   };
   return id == DDH_STRATEGY_IFACE ? &table : nullptr;
 }

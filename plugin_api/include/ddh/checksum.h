@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x1b3ef8eff775dc5b)
-#define DDH_HEADER_CHECKSUM_TEXT "1b3ef8eff775dc5b"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x32c385336d865938)
+#define DDH_HEADER_CHECKSUM_TEXT "32c385336d865938"
 #endif

@@ -19,6 +19,7 @@ void Transport::init(const ddh_comm_init& args) {
   if (known.reduce_block == 0)
     ddh::fail(DDH_INVALID_ARGUMENT,
               "reduce_block is 0, but a block of a sum has at least 1 rank; give 1 for no blocks");
+  first_rank_ = known.first_rank;
   groups_.init(known, kJoinTimeoutMs);
   world_.store(&make_group(groups_.world(), known.reduce_block));
 }
@@ -26,6 +27,7 @@ void Transport::init(const ddh_comm_init& args) {
 Group& Transport::make_group(ddh::GroupPlace place, uint32_t reduce_block) {
   const Group::Rendezvous rendezvous{[this](const std::string& key, const Ticket& ticket) { groups_.set(key, ticket); },
                                      [this](const std::string& key) { return groups_.get<Ticket>(key); }};
+  for (int32_t& rank : place.ranks) rank += first_rank_;  // for messages
   GroupSettings settings{std::move(place)};
   settings.reduce_block = reduce_block;
   settings.spin_us = options.i64("spin_us");

@@ -57,6 +57,7 @@ class Transport : public ddh::CommShared {
   }
 
   std::unique_ptr<Memory> memory_;
+  int32_t first_rank_ = 0;  // of the run, for messages
   ddh::CommGroups<Group> groups_{host};
   std::vector<std::unique_ptr<RegionHandle>> regions_;
   std::atomic<Group*> world_{nullptr};  // abort may come from any thread

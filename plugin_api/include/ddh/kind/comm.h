@@ -43,7 +43,9 @@ typedef struct ddh_comm_init {
   const char* address;
   const char* const* addresses;
   uint32_t timeout_ms; /* init and group_create wait at most so long for the other ranks */
-  uint32_t reserved0;
+  /* The rank in the run of this instance's rank 0; messages to people add it to each rank. Not 0 if the instance connects
+   * only the ranks of one node. */
+  int32_t first_rank;
 } ddh_comm_init;
 #define DDH_COMM_INIT_MIN_SIZE 80u
 

@@ -61,8 +61,12 @@ typedef struct ddh_param_desc {
    * requires DDH_FEATURE_PARAM_DTYPES. */
   int32_t compute_dtype;
   uint32_t reserved0;
+  /* Elements of a block of its gradient (ddh_model_api.gradient_block): whole rows, and a multiple of DDH_GRID. The model
+   * chooses it from the shape alone, so that bits depend on nothing else. 0: the gradient exists only whole. A parameter
+   * that several units use, or one unit at several positions, has 0. */
+  uint64_t grad_block;
 } ddh_param_desc;
-#define DDH_PARAM_DESC_MIN_SIZE 104u
+#define DDH_PARAM_DESC_MIN_SIZE 112u
 
 /* State without a gradient, in the model's own memory, and how its copies stay equal on all ranks. */
 #define DDH_SYNC_STEP 1  /* rank 0's values are sent to all ranks when a step begins (train.sync_buffers) */
@@ -170,6 +174,9 @@ typedef struct ddh_model_desc {
  * neither by targets nor by ranks. Strategies sum these and do not scale them; the update divides. */
 #define DDH_GRAD_WRITE 1 /* the buffer's content is undefined: store */
 #define DDH_GRAD_ADD 2   /* add the complete gradient of this use in one fp32 addition per element */
+/* `grad` is NULL: the gradient is asked for in blocks after the backward, which keeps what it needs for them. Only for
+ * parameters with a grad_block. */
+#define DDH_GRAD_LATER 3
 
 typedef struct ddh_param_view {
   int32_t param;
@@ -255,6 +262,18 @@ typedef struct ddh_unit_call {
 } ddh_unit_call;
 #define DDH_UNIT_CALL_MIN_SIZE 80u
 
+/* A block of a parameter's gradient: elements [offset, offset + numel) in row-major order. `offset` is a multiple of
+ * grad_block, and `numel` is grad_block but for the end of the parameter. */
+typedef struct ddh_grad_block {
+  uint32_t struct_size;
+  int32_t param; /* -1: there are no more */
+  uint64_t offset, numel;
+  float* grad;       /* numel elements */
+  int32_t grad_mode; /* DDH_GRAD_WRITE, DDH_GRAD_ADD */
+  uint32_t reserved0;
+} ddh_grad_block;
+#define DDH_GRAD_BLOCK_MIN_SIZE 40u
+
 /* The estimated cost of a position of a program for a batch of n_samples. */
 typedef struct ddh_estimate_args {
   uint32_t struct_size;
@@ -320,8 +339,12 @@ typedef struct ddh_model_api {
   /* Gives estimates. The host computes FLOP/s from them, and shows estimated activations beside measured ones.
    * DDH_NOT_FOUND: the model has no estimate. May be NULL. [main] */
   ddh_rc (*estimate)(ddh_inst* self, const ddh_estimate_args* args, ddh_estimate* out, ddh_err* err) DDH_NX;
+  /* Writes one block of a gradient that the view of the backward had as DDH_GRAD_LATER. Called after that backward, with
+   * the same `call`, once for each block of the parameter in any order. After the last block of all such parameters of
+   * the view the model frees what it kept for them. NULL: no parameter has a grad_block. [step] [stream-ordered] */
+  ddh_rc (*gradient_block)(ddh_inst* self, const ddh_unit_call* call, const ddh_grad_block* block, ddh_err* err) DDH_NX;
 } ddh_model_api;
-#define DDH_MODEL_API_MIN_SIZE 96u
+#define DDH_MODEL_API_MIN_SIZE 104u
 
 typedef struct ddh_sample_args {
   uint32_t struct_size;

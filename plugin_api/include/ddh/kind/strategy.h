@@ -249,7 +249,12 @@ typedef struct ddh_strategy_api {
    * and the values are final. Not called in a run that is stopped earlier: it goes on from its checkpoint. May be NULL.
    * [main] [collective] [may-block] */
   ddh_rc (*settle)(ddh_inst* self, ddh_err* err) DDH_NX;
+  /* Called between a unit's backward and its grads_ready, if its view had parameters as DDH_GRAD_LATER, until out->param
+   * is -1: the last block is complete, so its memory may be reduced and used again; give the next one. All ranks give the
+   * same order, in which every block of these parameters comes once. NULL: the strategy never gives DDH_GRAD_LATER.
+   * [step] [collective] [stream-ordered] [may-block] */
+  ddh_rc (*next_block)(ddh_inst* self, const ddh_unit_use* use, ddh_grad_block* out, ddh_err* err) DDH_NX;
 } ddh_strategy_api;
-#define DDH_STRATEGY_API_MIN_SIZE 128u
+#define DDH_STRATEGY_API_MIN_SIZE 136u
 
 #endif

@@ -9,6 +9,7 @@
  *   all kinds    run.seed, run.name, run.dir
  *   models       data.path, data.val_path, data.val_fraction, data.micro_batch, data.dummy_samples, precision.compute
  *   strategies   device.plugin
+ *   transports   launch.max_restarts
  * Every other key gives DDH_PERMISSION_DENIED. The arguments of a plugin's calls have everything else that it needs.
  * To be frozen at 1.0. */
 #ifndef DDH_SERVICE_CONFIG_H

@@ -22,6 +22,7 @@ struct ParamOptions {
   double lr_scale = 0;        // 0 = 1
   int32_t compute_dtype = 0;  // 0 = the run's
   int32_t dtype = DDH_F32;    // dtype in a file of weights
+  uint64_t grad_block = 0;    // elements of a block of the gradient; 0: it exists only whole
 };
 
 // A model's description and its memory. Add params, then units, then programs; then call get().
@@ -132,6 +133,8 @@ class Model : public Instance {
   virtual bool contribution(uint32_t /*buffer*/, int32_t /*program*/, int32_t /*micro_batch*/, void* /*out*/);
   // False: this model has no estimates (the table returns DDH_NOT_FOUND).
   virtual bool estimate(const ddh_estimate_args& /*args*/, ddh_estimate& /*out*/) { return false; }
+  // For models with a grad_block.
+  virtual void gradient_block(const ddh_unit_call& unit_call, const ddh_grad_block& block);
 
   // The optional sampler. A model that has one returns true and overrides the rest.
   [[nodiscard]] virtual bool has_sampler() const { return false; }

@@ -34,6 +34,8 @@ class Strategy : public Instance {
   virtual void trains_later(const uint8_t*) {}
   virtual void rhythm(ddh_rhythm& out) { out.world_every = 1; }
   virtual void settle() {}
+  // For strategies that give DDH_GRAD_LATER.
+  virtual void next_block(const ddh_unit_use& /*use*/, ddh_grad_block& out) { out.param = -1; }
 
   [[nodiscard]] const void* interface(std::string_view id) const override;
 };

@@ -62,6 +62,7 @@ DDH_STRUCT_RULE(ddh_batch_info, DDH_BATCH_INFO_MIN_SIZE, DDH_RESERVED(ddh_batch_
 DDH_STRUCT_RULE(ddh_unit_call, DDH_UNIT_CALL_MIN_SIZE, DDH_RESERVED(ddh_unit_call),
                 DDH_KNOWN_BITS(ddh_unit_call, flags,
                                DDH_CALL_RECOMPUTED | DDH_CALL_FORWARD_ONLY | DDH_CALL_INPUT_GRAD_ONLY));
+DDH_STRUCT_RULE(ddh_grad_block, DDH_GRAD_BLOCK_MIN_SIZE, DDH_RESERVED(ddh_grad_block));
 DDH_STRUCT_RULE(ddh_estimate_args, DDH_ESTIMATE_ARGS_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_estimate, DDH_ESTIMATE_MIN_SIZE, DDH_RESERVED(ddh_estimate));
 DDH_STRUCT_RULE(ddh_sample_args, DDH_SAMPLE_ARGS_MIN_SIZE);
@@ -90,7 +91,7 @@ DDH_STRUCT_RULE(ddh_step_begin_args, DDH_STEP_BEGIN_ARGS_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_state_entry, DDH_STATE_ENTRY_MIN_SIZE);
 
 // ---- kind/comm.h, kind/device.h
-DDH_STRUCT_RULE(ddh_comm_init, DDH_COMM_INIT_MIN_SIZE, DDH_RESERVED(ddh_comm_init));
+DDH_STRUCT_RULE(ddh_comm_init, DDH_COMM_INIT_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_comm_plan, DDH_COMM_PLAN_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_device_info, DDH_DEVICE_INFO_MIN_SIZE);
 DDH_STRUCT_RULE(ddh_device_usage, DDH_DEVICE_USAGE_MIN_SIZE, DDH_RESERVED(ddh_device_usage));
