@@ -16,13 +16,7 @@ void tiled_attention(const AttentionShape& shape, const DropoutPlace& place, con
 void tiled_attention_backward(const AttentionShape& shape, const DropoutPlace& place, const Qkv& all,
                               const at::Tensor& d_out, const Qkv& d);
 
-// What one thread has at once, for estimates of memory.
-struct TiledPart {
-  int64_t n_parts;
-  int64_t heads;       // of all its samples together
-  int64_t tile_numel;  // scores of its largest tile
-  bool copies;         // its heads are copies, not views
-};
-TiledPart tiled_part(const AttentionShape& shape);
+// Elements that the backward allocates beside, for estimates of memory. They depend on the number of threads.
+int64_t tiled_backward_numel(const AttentionShape& shape);
 
 }  // namespace ops

@@ -26,12 +26,8 @@ double attention_backward_bytes(const BlockSizes& s) {
       return 3 * block(rows * C * s.narrow_bytes);
     case AttentionWay::kExplicit:  // scores and their gradients; each product of the heads
       return (is_narrow ? of_qkv : 0) + (s.drops ? 3 : 2) * block(a.B * a.H * a.T * a.T * kWide) + of_stream;
-    case AttentionWay::kTiled: {  // each thread: copies of its heads and their gradients, and four tiles of scores
-      const TiledPart part = tiled_part(a);
-      const double of_heads = block(part.heads * a.T * a.D * kWide), of_tile = block(part.tile_numel * kWide);
-      const auto threads = static_cast<double>(std::min<int64_t>(at::get_num_threads(), part.n_parts));
-      return (is_narrow ? of_qkv : 0) + threads * ((part.copies ? 3 : 0) * of_heads + 4 * of_heads + 4 * of_tile);
-    }
+    case AttentionWay::kTiled:
+      return (is_narrow ? of_qkv : 0) + block(tiled_backward_numel(a) * kWide);
     case AttentionWay::kFused: {  // in fp32, and the parts of the threads
       const int64_t threads = at::get_num_threads(), of_parts = a.B >= threads ? a.B : a.H;
       const int64_t n = std::max<int64_t>(1, (of_parts + threads - 1) / threads), n_parts = (of_parts + n - 1) / n;

@@ -27,7 +27,7 @@ struct OneParam {
   const ddh_param_desc* params[1] = {&param};
   ddh_model_desc model{};
   OneParam(int32_t kind, double a, double b, double low = 0, double high = 0) {
-    param = {sizeof param, DDH_F32, "weight", &shape, kNumel, 1, 0, 0, kind, a, b, nullptr, low, high, 0, 0, 0};
+    param = {sizeof param, DDH_F32, "weight", &shape, kNumel, 1, 0, 0, kind, a, b, nullptr, low, high, 0, 0, 0, 0};
     model.struct_size = sizeof model;
     model.n_params = 1;
     model.params = params;
