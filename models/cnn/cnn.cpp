@@ -289,7 +289,13 @@ void Cnn::add_peaks(const ddh_estimate_args& args, ddh_estimate& out) {
   const Unit* const before = unit_before(unit);
   const bool follows_frozen = before != nullptr && before->is_frozen();
   const bool is_last = static_cast<size_t>(unit) + 1 == net_.units().size();
-  const Unit::Peaks peaks = u.peaks(B, compute_, before != nullptr && !follows_frozen);
+  // oneDNN's, as they were measured: a weight in its layout, and a gradient in its layout beside the plain one; with
+  // channels_last the weight is copied first, and the gradient once more.
+  const bool copies_twice = layout_ == at::MemoryFormat::ChannelsLast;
+  const Unit::WeightCopies copies = device().where().is_cpu()
+                                        ? Unit::WeightCopies{copies_twice ? 2 : 1, copies_twice ? 3 : 1}
+                                        : Unit::WeightCopies{};
+  const Unit::Peaks peaks = u.peaks(B, compute_, before != nullptr && !follows_frozen, copies);
   // The last one gives a loss, whose operators have three tensors like the logits.
   const double of_loss =
       is_last ? 3 * ddh::ActivationAllocator::block_bytes(4 * B * static_cast<double>(u.shape().numel())) : 0;

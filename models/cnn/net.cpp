@@ -102,6 +102,7 @@ Unit& Unit::conv(const std::string& name, int64_t out, int64_t kernel, ConvOptio
   if (o.bias) param(name + ".bias", {out}, o.start == Start::kTorch ? uniform(bound) : kZero);
   count_flops(2.0 * static_cast<double>(to.numel()) * static_cast<double>(fan_in));
   pass(to, kInput);
+  steps_.back().conv_weight = out * fan_in;
   return add([w, o](Call& call, const at::Tensor& x) {
     return ops::autograd::convolution(x, call.param(w), o.bias ? call.param(w + 1) : at::Tensor(),
                                       {o.stride, o.padding, o.groups});
@@ -221,6 +222,7 @@ Unit& Unit::conv3d(const std::string& name, int64_t out, int64_t kernel) {
   const Shape to{out, shape_.height, shape_.width, shape_.frames};
   count_flops(2.0 * static_cast<double>(to.numel()) * static_cast<double>(fan_in));
   pass(to, kInput);
+  steps_.back().conv_weight = out * fan_in;
   return add([w, padding](Call& call, const at::Tensor& x) {
     return ops::autograd::convolution(x, call.param(w), call.param(w + 1), {.padding = padding});
   });
@@ -311,7 +313,7 @@ Unit& Unit::add(Layer layer) {
 void Unit::pass(Shape out, unsigned keeps) {
   const size_t first_param = steps_.empty() ? 0 : n_params_of_steps_;
   steps_.push_back({shape_.numel(), out.numel(), is_kept_ || (keeps & kInput) != 0, (keeps & kOutput) != 0, false,
-                    kept_.size(), first_param});
+                    0, kept_.size(), first_param});
   n_params_of_steps_ = params_.size();
   if ((keeps & kInput) != 0) {
     if (!is_kept_) {
@@ -355,7 +357,7 @@ double Unit::kept_bytes(double n_samples, at::ScalarType type, at::Device device
 // and earlier ones keep. A batch norm has another tensor like its input. The unit's result and its gradient stay. Gradients of
 // weights are in the compute dtype: in fp32 they are added to the view's at once, in 16 bits they stay to the end, and are then
 // converted.
-Unit::Peaks Unit::peaks(double n_samples, at::ScalarType type, bool gives_input_gradient) const {
+Unit::Peaks Unit::peaks(double n_samples, at::ScalarType type, bool gives_input_gradient, WeightCopies copies) const {
   const auto block = [&](int64_t numel) { return block_of({numel}, n_samples, type); };
   // Of all gradients together, and of the largest one in fp32.
   const auto gradients_of_params = [&](size_t first, size_t end) {
@@ -384,7 +386,10 @@ Unit::Peaks Unit::peaks(double n_samples, at::ScalarType type, bool gives_input_
   for (size_t s = steps_.size(); s-- > 0;) {
     const Step& step = steps_[s];
     const bool is_last = s + 1 == steps_.size();
-    const double forward = kept_to[s] + (step.keeps_in ? 0 : block(step.in)) + (step.keeps_out ? 0 : block(step.out));
+    const double of_copy =
+        step.conv_weight == 0 ? 0 : block_of({step.conv_weight, 0, /*is_of_all=*/true}, n_samples, type);
+    const double forward = kept_to[s] + (step.keeps_in ? 0 : block(step.in)) + (step.keeps_out ? 0 : block(step.out)) +
+                           copies.forward * of_copy;
     most.forward = std::max(most.forward, forward - whole);
     const size_t end = is_last ? params_.size() : steps_[s + 1].first_param;
     const double own = gradients_of_params(step.first_param, end).first;
@@ -393,7 +398,8 @@ Unit::Peaks Unit::peaks(double n_samples, at::ScalarType type, bool gives_input_
     const double gradients =
         (is_last ? 0 : block(step.out)) + ((gives ? 1 : 0) + (step.is_norm ? 1 : 0)) * block(step.in);
     const double result = (is_last && keeps_result ? 0 : of_result) + of_result;  // and its gradient
-    most.backward = std::max(most.backward, kept_to[s] + result + gradients + of_weights - whole);
+    most.backward =
+        std::max(most.backward, kept_to[s] + result + gradients + of_weights + copies.backward * of_copy - whole);
   }
   if (type != at::kFloat)
     most.backward =

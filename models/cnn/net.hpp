@@ -122,11 +122,16 @@ class DDH_HIDDEN Unit {
   // dtype.
   [[nodiscard]] double kept_bytes(double n_samples, at::ScalarType type, at::Device device) const;
   // At the peaks of forward and backward beside kept_bytes, the gradient of the unit's result included. Branches of residual
-  // connections count as layers in a row, so where there are any this is some percent off.
+  // connections count as layers in a row.
   struct Peaks {
     double forward = 0, backward = 0;
   };
-  [[nodiscard]] Peaks peaks(double n_samples, at::ScalarType type, bool gives_input_gradient) const;
+  // Tensors like a convolution's weight that the library makes in its own layouts, beside the gradient.
+  struct WeightCopies {
+    int forward = 0, backward = 0;
+  };
+  [[nodiscard]] Peaks peaks(double n_samples, at::ScalarType type, bool gives_input_gradient,
+                            WeightCopies copies) const;
 
   // Its first parameters are not trained, and batch norms among them use their running statistics.
   size_t n_frozen = 0;
@@ -169,6 +174,7 @@ class DDH_HIDDEN Unit {
     int64_t in, out;
     bool keeps_in, keeps_out;  // in kept_, before the step or by it
     bool is_norm;
+    int64_t conv_weight;             // numel of its weight, if it is a convolution
     size_t first_kept, first_param;  // what is below is kept, or belongs, to earlier steps
   };
   [[nodiscard]] double block_of(const Kept& kept, double n_samples, at::ScalarType type) const;

@@ -294,17 +294,17 @@ class Wandb final : public ddh::Monitor {
   void write(pb::Record& record) {
     if (!queue_) open();
     record.set_num(++num_);
-    queue_->put([this, bytes = record.SerializeAsString()] {
-      writer_->put(bytes);
-      writer_->flush();
-    });
+    queue_->put([this, bytes = record.SerializeAsString()] { writer_->put(bytes); });
   }
 
   void open() {
     writer_.emplace(folder_, id_);
     if (goes_on_) copy_part_before();
     writer_->publish(keep_as_);
-    queue_.emplace();
+    queue_.emplace(kMostRecords, [this](const std::function<void()>& run_all) {
+      run_all();
+      writer_->flush();
+    });
     if (goes_on_)
       write_config();
     else
@@ -350,6 +350,8 @@ class Wandb final : public ddh::Monitor {
 
   const Clock::time_point begin_ = Clock::now();
   double runtime_before_ = 0;
+  static constexpr size_t kMostRecords = 256;  // that wait to be written
+
   fs::path run_dir_, folder_;
   std::string config_, id_;
   pb::Run given_;

@@ -46,9 +46,8 @@ class Zero3Offload final : public ddh::DataParallel {
 
   std::unique_ptr<ddh::OptimStore> optimizer() override {
     if (args().rank == 0) ddh::warn_of_idle_options(host, options, settings_);
-    if (settings_.values == ddh::Place::device) return ddh::state_on_tier(host, layout(), args(), settings_);
     auto store = std::make_unique<ddh::TieredOptim>(host, layout(), args().rank, settings_);
-    away_ = &store->offloaded();
+    if (settings_.values != ddh::Place::device) away_ = &store->offloaded();
     return store;
   }
 

@@ -91,23 +91,11 @@ void TieredOptim::report() const {
             " % of their time: ", waited >= kDiskLimits ? "the disk limits the run" : "computation limits the run");
 }
 
-std::unique_ptr<OptimStore> state_on_tier(const Host& host, const ModelLayout& layout, const ddh_attach_args& args,
-                                          const OffloadSettings& settings) {
-  auto tiered = std::make_unique<TieredOptim>(host, layout, args.rank, settings);
-  const bool may_save_nothing = settings.state == Place::nvme && settings.host_device && !settings.memory_bytes;
-  if (!may_save_nothing) return tiered;
-  std::unique_ptr<OptimStore> resident = segment_optim(host, layout, args);
-  if (tiered->bytes() <= resident->bytes()) return tiered;
-  host.log(DDH_LOG_INFO, "rank ", args.rank, " keeps its optimizer state in memory (", resident->bytes(),
-           " bytes), because the frames for a file would take more (", tiered->bytes(), " bytes)");
-  return resident;
-}
-
 std::unique_ptr<OptimStore> optim_of(const Host& host, const ModelLayout& layout, const ddh_attach_args& args,
                                      const SectionOptions& options) {
   const OffloadSettings settings = offload_settings(host, options, /*offloads_params=*/false);
   if (args.rank == 0) warn_of_idle_options(host, options, settings);
-  if (settings.state != Place::device) return state_on_tier(host, layout, args, settings);
+  if (settings.state != Place::device) return std::make_unique<TieredOptim>(host, layout, args.rank, settings);
   return segment_optim(host, layout, args);
 }
 

@@ -49,6 +49,22 @@ TEST_CASE("a slow write does not hold up who puts, until the queue is full", "[q
   CHECK(written == 4);
 }
 
+TEST_CASE("what was put within a tenth of a second is written together", "[queue]") {
+  std::vector<int> written;
+  std::vector<size_t> sizes;
+  ddh::WriteQueue queue(256, [&](const std::function<void()>& run_all) {
+    const size_t before = written.size();
+    run_all();
+    sizes.push_back(written.size() - before);
+  });
+  for (int i = 0; i < 20; ++i) queue.put([&written, i] { written.push_back(i); });
+  queue.drain();
+  CHECK(written.size() == 20);
+  CHECK(sizes.size() < 20);
+  queue.drain();  // nothing waits
+  CHECK(written.size() == 20);
+}
+
 TEST_CASE("a write that fails is the error of the next call, and none follows it", "[queue]") {
   std::atomic<int> written = 0;
   ddh::WriteQueue queue(4);

@@ -71,11 +71,6 @@ class TieredOptim final : public OptimStore {
   Counted counted_;
 };
 
-// TieredOptim, where the values are not offloaded. State whose frames would take more memory than the state itself stays in
-// memory, unless `settings` give the memory of the frames.
-[[nodiscard]] std::unique_ptr<OptimStore> state_on_tier(const Host& host, const ModelLayout& layout,
-                                                        const ddh_attach_args& args, const OffloadSettings& settings);
-
 // The store of this rank's segments: in memory with offload_optimizer.device=none, else on that tier. `options` has
 // kOffloadOptimizer.
 [[nodiscard]] std::unique_ptr<OptimStore> optim_of(const Host& host, const ModelLayout& layout,
