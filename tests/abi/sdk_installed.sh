@@ -89,9 +89,11 @@ grep -o '"loss":[^,]*' "$work/runs/linear/metrics.jsonl" | cut -d: -f2 |
 train 2 "$work/build/plugins/ddp_in_c.so"
 train 2 zero3
 
-# Foreign schemes, each with a project and a test of its own.
+# A foreign scheme, with a project and a test of its own.
+before=$(sha256sum "$prefix/bin/ddhost")
 quiet bash "$prefix/share/ddhost/examples/powersgd/test.sh" "$prefix" "$work/build/plugins/toy.so" model.width=32 \
   model.hidden=64 model.vocab=48
+[[ $(sha256sum "$prefix/bin/ddhost") == "$before" ]] || fail "powersgd's test has changed the host binary"
 echo "powersgd passed its test"
 
 # Versions: in 0.x another minor version is another interface.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # docs.sh <source folder>: checks every page. Prose has at most 100 columns and table rows at most 160. Links lead to files,
-# and source files that are named in backticks exist.
+# and source files that are named in backticks exist. docs/design.md has a line for each folder of the host.
 set -euo pipefail
 cd "$1"
 failed=0
@@ -35,4 +35,9 @@ while read -r page; do
     exists "$file" || fail "$page names $file, which is not there"
   done < <(grep -oE '`[a-z_0-9/]+/[a-z_0-9]+\.(cpp|hpp|h|sh|cmake)`' "$page" | tr -d '`' | sort -u)
 done <<<"$pages"
+
+while read -r folder; do # "engine/services/comm": `comm/` in the row of its folder counts too
+  grep -qE "^\| \`.*\`?($folder|$(basename "$folder"))/\`" docs/design.md ||
+    fail "docs/design.md has no line for the folder host/$folder"
+done < <(git ls-files --cached --others --exclude-standard host | sed -n 's|^host/\(.*\)/[^/]*$|\1|p' | sort -u)
 exit "$failed"

@@ -2,10 +2,24 @@
 #include "engine/checks/rhythm.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "engine/settings/loss_scale.hpp"
 
 namespace ddhost {
+namespace {
+
+// The strategy's options with this value, from which its rhythm must come: "strategy.sync_every=50". Else "the strategy's 50".
+std::string said_by_strategy(const RunConfig& config, int64_t every) {
+  std::string out;
+  const nlohmann::json all = nlohmann::json::parse(config.file_text()), options = all.at("strategy");
+  for (const auto& [name, value] : options.items())
+    if (value.is_number_integer() && value == every)
+      out += ddh::str(out.empty() ? "" : " or ", "strategy.", name, "=", every);
+  return out.empty() ? ddh::str("the strategy's ", every) : out;
+}
+
+}  // namespace
 
 uint32_t rhythm_of(const Instance& strategy, const ddh_strategy_api& table) {
   if (!DDH_CAN(&table, ddh_strategy_api, rhythm)) return 1;
@@ -33,7 +47,7 @@ void check_rhythm(uint32_t world_every, const std::string& strategy, const RunCo
   const int64_t eval_every = config.get<int64_t>("train.eval_every");
   if (eval_every % every != 0) {
     const int64_t below = eval_every / every * every;
-    refuse(", so train.eval_every=", eval_every, " must be a multiple of the strategy's ", every, "; give ",
+    refuse(", so train.eval_every=", eval_every, " must be a multiple of ", said_by_strategy(config, every), "; give ",
            below > 0 ? ddh::str(below, " or ") : std::string(), below + every);
   }
   if (config.get<int64_t>("train.eval_every_epochs") > 0)

@@ -25,6 +25,7 @@ namespace {
 constexpr ddh::Option kOptions[] = {
     ddh::lr_option("3e-4"),
     ddh::two_rates_option("betas", "[0.9, 0.999]", "decay of the first and second moment"),
+    {"bias_correction", "boolean", "true", "", "divide the moments by 1 - beta^t"},
     {"eps", "number", "1e-8", ddh::kAtLeast0, "added to the denominator"},
     {"weight_decay", "number", "0.01", ddh::kAtLeast0, "decoupled weight decay"},
     ddh::kDecayGroupsOption,
@@ -185,6 +186,7 @@ class AdamW8bit final : public ddh::DecayingOptimizer {
   explicit AdamW8bit(const ddh_create& create)
       : DecayingOptimizer(create),
         betas_(ddh::betas(options, "betas")),
+        bias_correction_(options.flag("bias_correction")),
         eps_(options.f64("eps")),
         min_numel_(static_cast<uint64_t>(options.i64("min_numel"))) {}
 
@@ -241,13 +243,14 @@ class AdamW8bit final : public ddh::DecayingOptimizer {
 
   [[nodiscard]] Formula formula_of(const ddh::ParamStep& step) const {
     const auto t = static_cast<double>(step.t);
+    const auto bias = [&](double beta) { return bias_correction_ ? 1.0 - std::pow(beta, t) : 1.0; };
     return {ddh::f32(1.0 - step.lr * step.weight_decay),
             ddh::f32(betas_.second),
             ddh::f32(1.0 - betas_.first),
             ddh::f32(1.0 - betas_.second),
-            ddh::f32(1.0 / std::sqrt(1.0 - std::pow(betas_.second, t))),
+            ddh::f32(1.0 / std::sqrt(bias(betas_.second))),
             ddh::f32(eps_),
-            ddh::f32(step.lr / (1.0 - std::pow(betas_.first, t)))};
+            ddh::f32(step.lr / bias(betas_.first))};
   }
 
   void update_blocks(const ddh_update_args& args, const ddh_range& range, const ddh::ParamStep& step) const {
@@ -277,6 +280,7 @@ class AdamW8bit final : public ddh::DecayingOptimizer {
   }
 
   const ddh::Betas betas_;
+  const bool bias_correction_;
   const double eps_;
   const uint64_t min_numel_;
   std::vector<bool> is_small_;  // per parameter

@@ -92,6 +92,6 @@ diloco other --nproc 3 train.steps=47 strategy.sync_every=10 --optimizer adamw -
 echo "resumed in another world with one warning"
 
 refused "a loss scale" precision.loss_scale=1024
-refused "train.eval_every=30 must be a multiple of the strategy's 50; give 50" train.eval_every=30
-refused "train.eval_every=130 must be a multiple of the strategy's 50; give 100 or 150" train.eval_every=130
+refused "train.eval_every=30 must be a multiple of strategy.sync_every=50; give 50" train.eval_every=30
+refused "train.eval_every=130 must be a multiple of strategy.sync_every=50; give 100 or 150" train.eval_every=130
 refused "does not divide the 2 ranks" strategy.shard_size=3

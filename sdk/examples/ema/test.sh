@@ -128,11 +128,12 @@ run resumed_trained --nproc 2 --strategy zero2 "${ema[@]}" "${evaluate[@]}" --re
 equal plain_2.safetensors resumed_trained.safetensors
 echo "evaluations, exports and resumed runs have the average"
 
-# Four bytes an element, sharded as adamw's eight. While others are shown, the host keeps a copy of the masters.
+# Four bytes an element, sharded as adamw's eight. While others are shown, the host keeps a copy of the masters. zero3_offload
+# has frames beside.
 optim() { # name: planned bytes of the tag, over all ranks; the host compares them with what was allocated
   grep -o '"plan_bytes":{[^}]*}' "$work/$1/metrics.jsonl" | grep -oE '"optim":[0-9]+' | cut -d: -f2 | paste -sd+ | bc
 }
-for strategy in ddp zero2; do
+for strategy in ddp zero1 zero2 zero3 fsdp; do
   run "memory_$strategy" --nproc 2 --strategy "$strategy" "${ema[@]}" train.eval_weights=trained
   run "no_ema_$strategy" --nproc 2 --strategy "$strategy"
   run "shown_$strategy" --nproc 2 --strategy "$strategy" "${ema[@]}"
