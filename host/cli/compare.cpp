@@ -19,9 +19,14 @@ int compare_strategies(const CommandLine& line, std::ostream& out) {
   const StopSignals signals;
   MeasuredRuns runs(line, cases);
   const int code = runs.measure();
+  const auto is_there = [](const Measured& one) { return one.is_there(); };
+  if (code == 0 && std::none_of(runs.cases().begin(), runs.cases().end(), is_there)) {
+    print_sentence("no run succeeded, so there is nothing to compare; " + line.compare.out.string() +
+                   " has what each printed");
+    return 1;
+  }
   runs.write_tables(out);
-  const bool has_all =
-      std::all_of(runs.cases().begin(), runs.cases().end(), [](const Measured& one) { return one.is_there(); });
+  const bool has_all = std::all_of(runs.cases().begin(), runs.cases().end(), is_there);
   return code != 0 ? code : has_all ? 0 : 1;
 }
 

@@ -268,7 +268,11 @@ bool MeasuredRuns::run_one(size_t at, int64_t round) {
     if (StopSignals::seen() != 0) return true;
     if (end.code != 0) {
       one.problem = end.sentence.empty() ? ddh::str("its run ended with exit code ", end.code) : end.sentence;
-      say(ddh::str(one_line(one.of.group()), " ", one_line(one.of.strategy), ": ", shown_text(one.problem)));
+      const bool is_known = std::any_of(cases_.begin(), cases_.end(), [&](const Measured& other) {
+        return &other != &one && other.problem == one.problem;
+      });
+      if (!is_known)
+        say(ddh::str(one_line(one.of.group()), " ", one_line(one.of.strategy), ": ", shown_text(one.problem)));
       return true;
     }
   }

@@ -97,13 +97,10 @@ const Measured* better_than(const std::vector<const Measured*>& all, const Measu
   const Measured* best = nullptr;
   for (const Measured* other : all) {
     if (other == &one) continue;
-    const bool is_as_small = other->tags_of_rank <= one.tags_of_rank * (1 + kSameMemory),
-               is_smaller =
-                   other
-                       ->tags_of_rank<one.tags_of_rank*(1 - kSameMemory),
-                                      is_as_fast = other->speed() >= one.speed() * 0.99, is_faster = other->speed()>
-                           one.speed() *
-                   (1 + noise_of(one, *other));
+    const bool is_as_small = other->tags_of_rank <= one.tags_of_rank * (1 + kSameMemory);
+    const bool is_smaller = other->tags_of_rank < one.tags_of_rank * (1 - kSameMemory);
+    const bool is_as_fast = other->speed() >= one.speed() * 0.99;
+    const bool is_faster = other->speed() > one.speed() * (1 + noise_of(one, *other));
     if (is_as_small && is_as_fast && (is_smaller || is_faster) && (best == nullptr || other->speed() > best->speed()))
       best = other;
   }
@@ -112,7 +109,9 @@ const Measured* better_than(const std::vector<const Measured*>& all, const Measu
 
 std::string slower_text(const Measured& one, const Measured& fastest) {
   const double slower = 1 - one.speed() / fastest.speed();
-  return slower > noise_of(one, fastest) ? percent(slower) + " slower" : "as fast, within the spread";
+  const std::string name = fastest.of.name();
+  return slower > noise_of(one, fastest) ? percent(slower) + " slower than " + name
+                                         : "as fast as " + name + ", within the spread";
 }
 
 std::string sentence_about(const std::vector<const Measured*>& all, const Measured& one) {
@@ -130,10 +129,9 @@ std::string sentence_about(const std::vector<const Measured*>& all, const Measur
   const double less = 1 - one.tags_of_rank / fastest.tags_of_rank;
   if (less > kSameMemory)
     return ddh::str("use ", name, " when ", bytes_of_value(fastest.tags_of_rank), " per rank do not fit: it takes ",
-                    memory, ", ", percent(less), " less than ", fastest.of.name(), ", and is ",
-                    slower_text(one, fastest));
+                    memory, ", ", percent(less), " less, and is ", slower_text(one, fastest));
   return ddh::str(name, ": no reason for it was measured: it takes ", memory, " per rank, and is ",
-                  slower_text(one, fastest), " than ", fastest.of.name());
+                  slower_text(one, fastest));
 }
 
 // Nothing, or a warning that the machine was too busy.

@@ -292,9 +292,8 @@ void Cnn::add_peaks(const ddh_estimate_args& args, ddh_estimate& out) {
   // oneDNN's, as they were measured: a weight in its layout, and a gradient in its layout beside the plain one; with
   // channels_last the weight is copied first, and the gradient once more.
   const bool copies_twice = layout_ == at::MemoryFormat::ChannelsLast;
-  const Unit::WeightCopies copies = device().where().is_cpu()
-                                        ? Unit::WeightCopies{copies_twice ? 2 : 1, copies_twice ? 3 : 1}
-                                        : Unit::WeightCopies{};
+  const Unit::WeightCopies copies =
+      device().where().is_cpu() ? Unit::WeightCopies{copies_twice ? 2 : 1, copies_twice ? 3 : 1} : Unit::WeightCopies{};
   const Unit::Peaks peaks = u.peaks(B, compute_, before != nullptr && !follows_frozen, copies);
   // The last one gives a loss, whose operators have three tensors like the logits.
   const double of_loss =

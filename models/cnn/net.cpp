@@ -312,8 +312,8 @@ Unit& Unit::add(Layer layer) {
 // Counts the layer that computes `out` from the current result. A tensor that two layers keep is counted once.
 void Unit::pass(Shape out, unsigned keeps) {
   const size_t first_param = steps_.empty() ? 0 : n_params_of_steps_;
-  steps_.push_back({shape_.numel(), out.numel(), is_kept_ || (keeps & kInput) != 0, (keeps & kOutput) != 0, false,
-                    0, kept_.size(), first_param});
+  steps_.push_back({shape_.numel(), out.numel(), is_kept_ || (keeps & kInput) != 0, (keeps & kOutput) != 0, false, 0,
+                    kept_.size(), first_param});
   n_params_of_steps_ = params_.size();
   if ((keeps & kInput) != 0) {
     if (!is_kept_) {

@@ -38,6 +38,9 @@ TEST_CASE("unknown flags, commands and values get the nearest one, or ours for a
   CHECK_THAT(mistake({"eval", "--bogus"}), Contains("`ddhost help eval`"));
   CHECK_THAT(mistake({"lst", "--markdown"}), Contains("no command 'lst'") && Contains("did you mean 'list'?"));
   CHECK_THAT(mistake({"evaluate", "--weights", "x"}), Contains("no command 'evaluate'") && Contains("eval"));
+  CHECK_THAT(mistake({"runs", "lss"}), Contains("no action 'lss' of `ddhost runs`") && Contains("did you mean 'ls'?"));
+  CHECK_THAT(mistake({"ckpt", "nothing_like_it"}), Contains("it has: ls, show, verify, diff, prune, import"));
+  CHECK_THAT(mistake({"data", "pek"}), Contains("did you mean 'peek'?"));
   CHECK_THAT(mistake({"precision.compute=bf15"}), Contains("did you mean bf16?"));
   CHECK_THAT(mistake({"--dry-run", "--strategy", "zero_stage_2"}), Contains("strategy.plugin=zero2"));
   CHECK_THAT(mistake({"--dry-run", "--strategy", "zero2x"}), Contains("did you mean 'zero2'?"));

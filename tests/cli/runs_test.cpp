@@ -222,7 +222,10 @@ TEST_CASE("compare names what it can't measure, and measures the rest", "[cli]")
              Catch::Contains("two strategies or more"));
   const Said none = compare("none", {"--strategies", "ddp,zero1", "--model", "no_such_model"});
   CHECK(none.code == 1);
-  CHECK_THAT(none.out, Catch::Contains("not measured") && Catch::Contains("no_such_model"));
+  CHECK(none.out.empty());
+  CHECK_THAT(none.err, Catch::Contains("no_such_model") && Catch::Contains("there is nothing to compare"));
+  CHECK(std::count(none.err.begin(), none.err.end(), '\n') == 2);  // not once for each strategy
+  CHECK(!fs::exists(folder.file("none/compare.md")));
   const Said some =
       compare("some", {"--strategies", "ddp", "nothing", "zero1", "train.clip_norm=0.5", "--model", toy_model()});
   CHECK(some.code == 1);

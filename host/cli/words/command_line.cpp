@@ -256,9 +256,13 @@ std::vector<std::string> with_command(std::vector<std::string> words, const std:
   }
   // A command with one action has the flags of that.
   const bool asks_of_command = words.size() == 2 && words[1] == "--help";
-  for (const CommandWords& one : commands)
-    if (asks_of_command && one.name == words[0] && one.actions.size() == 1)
-      words.insert(words.begin() + 1, one.actions.front());
+  for (const CommandWords& one : commands) {
+    if (words.empty() || one.name != words[0] || one.actions.empty()) continue;
+    if (asks_of_command && one.actions.size() == 1) words.insert(words.begin() + 1, one.actions.front());
+    const bool has_action = words.size() > 1 && !words[1].starts_with('-');
+    if (has_action && std::find(one.actions.begin(), one.actions.end(), words[1]) == one.actions.end())
+      end_with_usage_error(unknown_action(words[1], one));
+  }
   const bool is_word = !words.empty() && !words[0].starts_with('-') && words[0].find('=') == std::string::npos;
   std::vector<std::string> names;
   for (const CommandWords& command : commands) names.push_back(command.name);

@@ -59,6 +59,14 @@ std::string unknown_command(const std::string& word, const std::vector<std::stri
   return shown + "; neither is it a flag nor key=value, such as train.steps=100";
 }
 
+std::string unknown_action(const std::string& word, const CommandWords& command) {
+  const std::string near = nearest(word, command.actions);
+  std::string actions;
+  for (const std::string& action : command.actions) actions += (actions.empty() ? "" : ", ") + action;
+  return "there is no action '" + plain_text(word, kShownValue) + "' of `ddhost " + command.name + "`; " +
+         (near.empty() ? "it has: " + actions : "did you mean '" + near + "'?");
+}
+
 std::string unknown_flag(const std::string& word, const std::string& value, const CommandWords& command) {
   const size_t equals = word.find('=');
   const std::string flag = word.substr(0, equals);

@@ -15,6 +15,8 @@ extern const char* const kFooter;
 
 // Sentences. `value`: what follows the flag, or "".
 std::string unknown_command(const std::string& word, const std::vector<std::string>& commands);
+// The same of an action of a command: `ddhost runs lss`.
+std::string unknown_action(const std::string& word, const CommandWords& command);
 std::string unknown_flag(const std::string& word, const std::string& value, const CommandWords& command);
 
 // What the parser says of a mistake, with what to do. `kind`: the name of the parser's error.

@@ -22,11 +22,12 @@ constexpr const char* kSamples = "samples of a step";
 
 // Sections whose options decide the losses, and of others the options that do.
 constexpr std::array<std::string_view, 6> kSections = {"model", "train", "precision", "optimizer", "schedule", "data"};
-// Options of these sections that do not: of evaluations and files, and those of which only the product counts.
-constexpr std::array<std::string_view, 12> kFree = {
-    "train.eval_every", "train.eval_every_epochs", "train.eval_batches", "train.save_final",
-    "train.recompute",  "train.grad_accum_steps",  "data.micro_batch",   "data.workers",
-    "data.path",        "data.val_path",           "train.patience",     "train.init_from"};
+// Options of these sections that do not: of evaluations and files, those of which only the product counts, and the library of
+// products, which the processor decides.
+constexpr std::array<std::string_view, 13> kFree = {
+    "train.eval_every",       "train.eval_every_epochs", "train.eval_batches", "train.save_final", "train.recompute",
+    "train.grad_accum_steps", "data.micro_batch",        "data.workers",       "data.path",        "data.val_path",
+    "train.patience",         "train.init_from",         "model.matmul"};
 
 bool decides(const std::string& key) {
   if (key == "run.seed") return true;
