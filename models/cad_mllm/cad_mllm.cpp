@@ -46,6 +46,11 @@ class CadMllm::UnitCall final : public Call {
     return params_[places_.at(name)];
   }
   [[nodiscard]] bool has(const std::string& name) const override { return places_.contains(name); }
+  [[nodiscard]] at::Tensor linear(const std::string& layer, const at::Tensor& x) override {
+    const std::string bias = layer + ".bias";
+    return model_.linear(run_, params_, places_.at(layer + ".weight"),
+                         has(bias) ? std::optional(places_.at(bias)) : std::nullopt, x);
+  }
   [[nodiscard]] at::Tensor dropout(const at::Tensor& x, double probability) override {
     return model_.dropout(run_, x, probability, site_++);
   }
@@ -323,8 +328,10 @@ void CadMllm::build_units() {
     std::vector<int32_t> params;
     for (const ParamSpec& spec : placed.unit.params) {
       placed.places.emplace(spec.name, params.size());
-      params.push_back(desc_.add_param(index, placed.unit.prefix + spec.name, spec.shape, spec.init,
-                                       spec.trains ? 0U : DDH_PARAM_FROZEN, {}, {.lr_scale = spec.lr_scale}));
+      params.push_back(desc_.add_param(
+          index, placed.unit.prefix + spec.name, spec.shape, spec.init, spec.trains ? 0U : DDH_PARAM_FROZEN, {},
+          {.lr_scale = spec.lr_scale,
+           .grad_block = spec.trains && spec.shape.size() == 2 ? ddh::grad_block_of(spec.shape) : 0}));
     }
     return desc_.add_unit(placed.unit.name, params);
   };

@@ -25,7 +25,7 @@ at::Tensor fourier_features(const PointShape& s, const at::Tensor& points) {
   return at::cat({xyz, angles.sin(), angles.cos(), normals}, -1);
 }
 
-at::Tensor mlp(const Call& w, const std::string& norm, const at::Tensor& x, double eps) {
+at::Tensor mlp(Call& w, const std::string& norm, const at::Tensor& x, double eps) {
   return widened(linear(w, "mlp.c_proj", at::gelu(linear(w, "mlp.c_fc", layer_norm(w, norm, x, eps)))));
 }
 

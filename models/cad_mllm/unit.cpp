@@ -9,9 +9,7 @@ namespace cad {
 
 at::Tensor widened(const at::Tensor& x) { return x.to(at::kFloat); }
 
-at::Tensor linear(const Call& w, const std::string& layer, const at::Tensor& x) {
-  return ops::autograd::linear(x, w[layer + ".weight"], w.has(layer + ".bias") ? w[layer + ".bias"] : at::Tensor());
-}
+at::Tensor linear(Call& w, const std::string& layer, const at::Tensor& x) { return w.linear(layer, x); }
 
 at::Tensor layer_norm(const Call& w, const std::string& layer, const at::Tensor& x, double eps) {
   return ops::autograd::layer_norm(x, w[layer + ".weight"], w[layer + ".bias"], eps);

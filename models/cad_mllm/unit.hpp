@@ -41,6 +41,8 @@ class Call {
   // A weight of the unit.
   [[nodiscard]] virtual const at::Tensor& operator[](const std::string& name) const = 0;
   [[nodiscard]] virtual bool has(const std::string& name) const = 0;
+  // x (..., in) w^T + b in the weights' dtype; b where the layer has one.
+  [[nodiscard]] virtual at::Tensor linear(const std::string& layer, const at::Tensor& x) = 0;
   [[nodiscard]] virtual at::Tensor dropout(const at::Tensor& x, double probability) = 0;
 
   const CadTensors& batch;
@@ -71,8 +73,7 @@ struct DDH_HIDDEN Unit {
   std::function<Cost(const Load&)> cost = [](const Load&) { return Cost{}; };
 };
 
-// y = x w^T + b in the weights' dtype; b where the layer has one.
-at::Tensor linear(const Call& w, const std::string& layer, const at::Tensor& x);
+at::Tensor linear(Call& w, const std::string& layer, const at::Tensor& x);
 // fp32 -> fp32
 at::Tensor layer_norm(const Call& w, const std::string& layer, const at::Tensor& x, double eps);
 at::Tensor rms_norm(const Call& w, const std::string& layer, const at::Tensor& x, double eps);

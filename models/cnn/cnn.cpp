@@ -42,6 +42,9 @@ class Cnn::UnitCall final : public Call {
     if (unit.is_frozen()) run_.training = false;
   }
   [[nodiscard]] const at::Tensor& param(size_t i) const override { return params_[i]; }
+  [[nodiscard]] at::Tensor linear(const at::Tensor& x, size_t weight) override {
+    return cnn_.linear(run_, params_, weight, weight + 1, x);
+  }
   [[nodiscard]] at::Tensor dropout(const at::Tensor& x, double probability) override {
     return cnn_.dropout(run_, x, probability, site_++);
   }
@@ -203,7 +206,8 @@ void Cnn::build_description() {
     for (const ParamSpec& spec : unit->params()) {
       const uint32_t attributes =
           (spec.shape.size() < 2 ? DDH_PARAM_NO_DECAY : 0U) | (params.size() < unit->n_frozen ? DDH_PARAM_FROZEN : 0U);
-      params.push_back(desc_.add_param(index, spec.name, spec.shape, spec.init, attributes));
+      params.push_back(
+          desc_.add_param(index, spec.name, spec.shape, spec.init, attributes, {}, {.grad_block = spec.grad_block}));
     }
     for (Norm& norm : unit->norms()) add_norm(norm, norm.param < unit->n_frozen);
     order.push_back(desc_.add_unit(unit->name(), params));

@@ -22,6 +22,7 @@
 #include <tuple>
 
 #include "../ops/autograd_layers.hpp"
+#include "ddh/sdk/later_gradients.hpp"
 #include "ddh/sdk/torch/activations.hpp"
 
 namespace cnn {
@@ -135,8 +136,8 @@ Unit& Unit::linear(const std::string& name, int64_t out, std::optional<ddh::Para
   param(name + ".bias", {out}, init ? kZero : torch);
   count_flops(2.0 * static_cast<double>(shape_.frames * in * out));
   pass({out, 1, 1, shape_.frames}, kInput);
-  return add(
-      [w](Call& call, const at::Tensor& x) { return ops::autograd::linear(x, call.param(w), call.param(w + 1)); });
+  params_[w].grad_block = ddh::grad_block_of(params_[w].shape);
+  return add([w](Call& call, const at::Tensor& x) { return call.linear(x, w); });
 }
 
 Unit& Unit::relu() {
@@ -300,7 +301,7 @@ Unit& Unit::squeeze_excite(const std::string& name, int64_t squeezed, Gate gate)
 at::Tensor Unit::run(Call& call, at::Tensor x) const { return run_layers(layers_, call, std::move(x)); }
 
 size_t Unit::param(const std::string& name, std::vector<int64_t> shape, ddh::ParamInit init) {
-  params_.push_back({name, std::move(shape), init});
+  params_.push_back({name, std::move(shape), init, 0});
   return params_.size() - 1;
 }
 
@@ -356,19 +357,31 @@ double Unit::kept_bytes(double n_samples, at::ScalarType type, at::Device device
 // Backward goes from the last step to the first: it has the gradients of the step's result and of its input, and what this step
 // and earlier ones keep. A batch norm has another tensor like its input. The unit's result and its gradient stay. Gradients of
 // weights are in the compute dtype: in fp32 they are added to the view's at once, in 16 bits they stay to the end, and are then
-// converted.
+// converted. Those with a grad_block are computed and converted block by block; asked for later, input and gradient of their
+// layer stay to the end.
 Unit::Peaks Unit::peaks(double n_samples, at::ScalarType type, bool gives_input_gradient, WeightCopies copies) const {
   const auto block = [&](int64_t numel) { return block_of({numel}, n_samples, type); };
-  // Of all gradients together, and of the largest one in fp32.
+  // Of all gradients together, of the largest one in fp32, and of a block.
+  struct OfParams {
+    double bytes = 0, largest = 0, block = 0;
+  };
   const auto gradients_of_params = [&](size_t first, size_t end) {
-    double bytes = 0, largest = 0;
+    OfParams out;
+    const auto bytes_of = [&](int64_t numel, int64_t width) {
+      return block_of({numel, width, /*is_of_all=*/true}, n_samples, type);
+    };
     for (size_t p = std::max(first, n_frozen); p < end; ++p) {
       int64_t numel = 1;
       for (const int64_t side : params_[p].shape) numel *= side;
-      bytes += block_of({numel, 0, /*is_of_all=*/true}, n_samples, type);
-      largest = std::max(largest, block_of({numel, sizeof(float), /*is_of_all=*/true}, n_samples, type));
+      if (const auto rows = static_cast<int64_t>(params_[p].grad_block); rows > 0) {
+        const double wide = type == at::kFloat ? 0 : bytes_of(rows, sizeof(float));
+        out.block = std::max(out.block, bytes_of(rows, 0) + wide);
+        continue;
+      }
+      out.bytes += bytes_of(numel, 0);
+      out.largest = std::max(out.largest, bytes_of(numel, sizeof(float)));
     }
-    return std::pair(bytes, largest);
+    return out;
   };
   const double of_result = block(shape_.numel());
   double kept = 0;
@@ -382,7 +395,7 @@ Unit::Peaks Unit::peaks(double n_samples, at::ScalarType type, bool gives_input_
   const bool keeps_result = is_kept_ && !steps_.empty() && steps_.back().keeps_out;
   const double whole = kept + (is_kept_ ? 0 : of_result);
   Peaks most;
-  double of_weights = 0;
+  double of_weights = 0, later = 0;
   for (size_t s = steps_.size(); s-- > 0;) {
     const Step& step = steps_[s];
     const bool is_last = s + 1 == steps_.size();
@@ -392,18 +405,19 @@ Unit::Peaks Unit::peaks(double n_samples, at::ScalarType type, bool gives_input_
                            copies.forward * of_copy;
     most.forward = std::max(most.forward, forward - whole);
     const size_t end = is_last ? params_.size() : steps_[s + 1].first_param;
-    const double own = gradients_of_params(step.first_param, end).first;
-    of_weights = type == at::kFloat ? own : of_weights + own;
+    const OfParams own = gradients_of_params(step.first_param, end);
+    of_weights = type == at::kFloat ? own.bytes : of_weights + own.bytes;
     const bool gives = s > 0 || gives_input_gradient;
     const double gradients =
         (is_last ? 0 : block(step.out)) + ((gives ? 1 : 0) + (step.is_norm ? 1 : 0)) * block(step.in);
     const double result = (is_last && keeps_result ? 0 : of_result) + of_result;  // and its gradient
-    most.backward =
-        std::max(most.backward, kept_to[s] + result + gradients + of_weights + copies.backward * of_copy - whole);
+    most.backward = std::max(most.backward, kept_to[s] + result + gradients + of_weights + own.block + later +
+                                                copies.backward * of_copy - whole);
+    if (own.block > 0) later += block(step.in) + block(step.out);
   }
   if (type != at::kFloat)
     most.backward =
-        std::max(most.backward, of_result + of_weights + gradients_of_params(0, params_.size()).second +
+        std::max(most.backward, of_result + of_weights + gradients_of_params(0, params_.size()).largest +
                                     (gives_input_gradient && !steps_.empty() ? block(steps_[0].in) : 0) - whole);
   return most;
 }

@@ -49,6 +49,8 @@ class Call {
   virtual ~Call() = default;
   // A parameter of the unit, in the order in which its layers created them.
   [[nodiscard]] virtual const at::Tensor& param(size_t i) const = 0;
+  // x (B, in) w^T + b, where w is parameter `weight` and b the next one.
+  [[nodiscard]] virtual at::Tensor linear(const at::Tensor& x, size_t weight) = 0;
   [[nodiscard]] virtual at::Tensor dropout(const at::Tensor& x, double probability) = 0;
   // Stochastic depth: whole samples of x (B, ...).
   [[nodiscard]] virtual at::Tensor drop_samples(const at::Tensor& x, double probability) = 0;
@@ -61,6 +63,7 @@ struct DDH_HIDDEN ParamSpec {
   std::string name;
   std::vector<int64_t> shape;
   ddh::ParamInit init;
+  uint64_t grad_block = 0;
 };
 
 // The initial values of weights.

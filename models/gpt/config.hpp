@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 
+#include "ddh/sdk/later_gradients.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace gpt {
@@ -26,6 +27,9 @@ struct Config {
   double dropout;
   uint64_t seed;
   at::ScalarType compute;  // dtype of weights and of the operands of products
+
+  // Of the tables of tokens, embedding and head; 0: their gradients exist only whole.
+  [[nodiscard]] uint64_t grad_block() const { return tied ? 0 : ddh::grad_block_of({vocab, width}); }
 
   // Options of section model; `data_vocab`: the vocabulary of the data. Throws ddh::Error.
   Config(const ddh::Host& host, int64_t data_vocab);

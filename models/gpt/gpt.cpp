@@ -102,7 +102,10 @@ void Gpt::run_forward(const ddh_unit_call& c) {
 
 void Gpt::run_backward(const ddh_unit_call& c) {
   const c10::InferenceMode no_autograd;
-  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view, device().where());
+  if (batch_of(c.batch).B == 0) {
+    keep_zeros(*c.view);
+    return ops::give_zeros(*c.view, device().where());
+  }
   Context& context = contexts_.at(c.micro_batch);
   const UnitContext u = unit_context(c);
   if (c.unit == head_unit()) {
@@ -168,7 +171,7 @@ UnitContext Gpt::unit_context(const ddh_unit_call& c) {
   GptBatch batch = batch_of(c.batch);
   const std::vector<at::Tensor> copies = on_device(c.micro_batch, {batch.ids, batch.targets}, c.stream);
   batch.ids = copies[0], batch.targets = copies[1];
-  return {config_, *products_, std::move(batch), *c.view, key, c.phase != DDH_PHASE_EVAL};
+  return {config_, *products_, std::move(batch), *c.view, key, c.phase != DDH_PHASE_EVAL, later()};
 }
 
 void Gpt::copy_sample(const TokenSpan& span, int64_t start, GptBatch& batch, int64_t b) const {
@@ -192,8 +195,9 @@ void Gpt::build_description() {
   const ddh::ModelDesc::Init residual{DDH_INIT_NORMAL, 0, 0.02 / std::sqrt(2.0 * static_cast<double>(L))};
   std::vector<std::string> tied;
   if (config_.tied) tied = {"lm_head.weight"};
-  const int32_t wte =
-      desc_.add_param(kWte, "transformer.wte.weight", {config_.vocab, C}, narrow, DDH_PARAM_SPARSE_GRAD, tied);
+  const ddh::ParamOptions in_blocks{.grad_block = config_.grad_block()};
+  const int32_t wte = desc_.add_param(kWte, "transformer.wte.weight", {config_.vocab, C}, narrow, DDH_PARAM_SPARSE_GRAD,
+                                      tied, in_blocks);
   std::vector<int32_t> order = {desc_.add_unit("wte", {wte})};
   order.push_back(
       desc_.add_unit("wpe", {desc_.add_param(kWpe, "transformer.wpe.weight", {config_.positions, C}, narrow)}));
@@ -218,7 +222,9 @@ void Gpt::build_description() {
   }
   std::vector<int32_t> head;
   add_layer(head, head_unit(), "transformer.ln_f", {C}, {DDH_INIT_CONSTANT, 1, 0});
-  head.push_back(config_.tied ? wte : desc_.add_param(head_unit(), "lm_head.weight", {config_.vocab, C}, narrow));
+  head.push_back(config_.tied
+                     ? wte
+                     : desc_.add_param(head_unit(), "lm_head.weight", {config_.vocab, C}, narrow, 0, {}, in_blocks));
   order.push_back(desc_.add_unit("head", head));
   const bool evaluates = tokens_.val().numel > 0;
   desc_.add_program({.kind = DDH_PROGRAM_TRAIN,

@@ -10,6 +10,7 @@
 #include <ATen/ops/zeros.h>
 #include <cmath>
 
+#include "../ops/blocks.hpp"
 #include "../ops/view.hpp"
 #include "ddh/sdk/torch/pieces.hpp"
 #include "layers.hpp"
@@ -125,7 +126,9 @@ at::Tensor head_backward(const UnitContext& u, double seed_scale, HeadSaved& sav
   const ops::LinearShape shape{N, C, V};
   const ddh_param_view& w = head_weight(u);
   const at::Tensor d_logits = logits_backward(u, seed_scale, saved);
-  if (w.grad != nullptr)
+  if (u.config.grad_block() > 0)
+    ops::give_or_keep_product(u.later, w, u.config.grad_block(), u.products, shape, d_logits, saved.y, {saved.logits});
+  else if (w.grad != nullptr)
     u.products.backward_weight(shape, ops::operand(d_logits), ops::operand(saved.y), ops::grad(w), ops::adds(w));
   at::Tensor dy = at::empty({N, C}, saved.x.options());
   u.products.backward_input(shape, ops::operand(d_logits), w.data, ops::result(dy));

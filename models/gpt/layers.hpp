@@ -15,6 +15,7 @@
 #include "../ops/products.hpp"
 #include "config.hpp"
 #include "ddh/sdk/kernels/dropout.hpp"
+#include "ddh/sdk/later_gradients.hpp"
 #include "ddh/sdk/model.hpp"
 
 namespace gpt {
@@ -36,7 +37,8 @@ struct DDH_HIDDEN UnitContext {
   const GptBatch batch;  // its tensors are on the device
   const ddh_unit_view& view;
   ddh::DropoutKey dropout;
-  bool training;  // dropout is active
+  bool training;               // dropout is active
+  ddh::LaterGradients& later;  // of this unit's backward
 };
 
 // Activations that a block keeps for its backward; N = B T.

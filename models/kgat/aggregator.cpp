@@ -43,7 +43,7 @@ at::Tensor all_embeddings(const UnitContext& u) { return embedding_table(u).to(a
 at::Tensor embeddings_of_rows(const UnitContext& u) { return u.graph_ops.gather_rows(u, embedding_table(u)); }
 
 void give_embedding_gradient(const UnitContext& u, const at::Tensor& gradient) {
-  ops::give(ops::param(u.view, 0), gradient);
+  ops::give_or_keep(u.later, ops::param(u.view, 0), gradient);
 }
 
 at::Tensor aggregate(const UnitContext& u, int64_t out, const at::Tensor& e, AggregatorSaved& saved) {

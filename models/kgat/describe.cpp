@@ -65,7 +65,7 @@ std::vector<int32_t> Kgat::add_simplified_layer(size_t l) {
 void Kgat::add_units() {
   const int64_t N = graph_.n_nodes(), d = config_.embed_dim, k = config_.relation_dim, R = graph_.n_relations;
   desc_.add_unit("embedding", {desc_.add_param(kEmbeddingUnit, "entity_user_embed.weight", {N, d}, xavier(d, N),
-                                               DDH_PARAM_SPARSE_GRAD)});
+                                               DDH_PARAM_SPARSE_GRAD, {}, {.grad_block = ddh::grad_block_of({N, d})})});
   for (size_t l = 0; l < config_.n_layers(); ++l)
     desc_.add_unit(ddh::str("aggregator.", l), simplified_ ? add_simplified_layer(l) : add_layer(l));
   desc_.add_unit("score", {});

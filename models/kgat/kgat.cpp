@@ -118,7 +118,8 @@ UnitContext Kgat::unit_context(const ddh_unit_call& c) {
           c.phase != DDH_PHASE_EVAL,
           device().where(),
           *graph_ops_,
-          contexts_.at(c.micro_batch).indices};
+          contexts_.at(c.micro_batch).indices,
+          later()};
 }
 
 void Kgat::run_forward(const ddh_unit_call& c) {
@@ -251,7 +252,10 @@ void Kgat::backward_of_layer(const UnitContext& u, Context& context, size_t l) c
 
 void Kgat::run_backward(const ddh_unit_call& c) {
   const c10::InferenceMode no_autograd;
-  if (batch_of(c.batch).B == 0) return ops::give_zeros(*c.view, device().where());
+  if (batch_of(c.batch).B == 0) {
+    keep_zeros(*c.view);
+    return ops::give_zeros(*c.view, device().where());
+  }
   Context& context = contexts_.at(c.micro_batch);
   const UnitContext u = unit_context(c);
   if (c.unit == score_unit()) {

@@ -9,6 +9,7 @@
 
 #include <vector>
 
+#include "../ops/blocks.hpp"
 #include "../ops/dropout.hpp"
 #include "../ops/linear.hpp"
 #include "batch.hpp"
@@ -28,6 +29,7 @@ struct DDH_HIDDEN UnitContext {
   at::Device device;
   const GraphOps& graph_ops;
   const BatchOnDevice& indices;  // what graph_ops.upload gave
+  ddh::LaterGradients& later;    // of this unit's backward
 
   [[nodiscard]] ops::DropoutPlace dropout() const { return {training ? config.message_dropout : 0, call}; }
   [[nodiscard]] at::Tensor narrowed(const at::Tensor& x) const { return x.to(config.compute); }

@@ -191,6 +191,8 @@ class Fsdp final : public ddh::DataParallel {
     return out;
   }
 
+  ddh::Grouping grouping() const override { return ddh::with_blocks({}, args(), ddh::grad_buffer_bytes(options)); }
+
   std::unique_ptr<ddh::OptimStore> optimizer() override {
     return std::make_unique<ddh::ResidentOptim>(host, layout(), [&](const ddh::FlatSpace& space) {
       ddh::OptimPart part = ddh::segment_part(space, args());

@@ -4,8 +4,9 @@
 //
 //                      bytes on each of N ranks (terms: ddh/sdk/data_parallel.hpp)
 // Parameters           4 P; once per machine if ranks share pages
-// Gradients            4 P/N; in flight two buffers of the largest bucket, or less (ddh/sdk/grads/grad_ring.hpp), and all
-//                      gradients of tied parameters; with accumulation in micro_first order 4 P
+// Gradients            4 P/N; in flight two buffers of the largest bucket or of blocks of it, or less
+//                      (ddh/sdk/grads/grad_ring.hpp), and all gradients of tied parameters; with accumulation in
+//                      micro_first order 4 P
 // Optimizer state      8 P/N; on a tier with offload_optimizer.device, where only the frames are in memory
 // Sent in a step       (R + 1) (N-1)/N 4 P: R reduce-scatters and an all-gather
 // Collective calls     R reductions and one publish for each bucket
@@ -22,7 +23,10 @@ class Zero2 final : public ddh::DataParallel {
   using DataParallel::DataParallel;
 
  private:
-  ddh::Grouping grouping() const override { return ddh::bucket_grouping(options, "reduce_bucket_bytes"); }
+  ddh::Grouping grouping() const override {
+    return ddh::with_blocks(ddh::bucket_grouping(options, "reduce_bucket_bytes"), args(),
+                            ddh::grad_buffer_bytes(options));
+  }
 
   std::unique_ptr<ddh::OptimStore> optimizer() override { return ddh::optim_of(host, layout(), args(), options); }
 

@@ -4,8 +4,9 @@
 //
 //                      bytes on each of N ranks (terms: ddh/sdk/data_parallel.hpp)
 // Parameters           4 P/N; in flight the units in use and those that are prefetched or kept
-// Gradients            4 P/N; in flight two buffers of the largest unit, or less (ddh/sdk/grads/grad_ring.hpp), and all
-//                      gradients of tied parameters; with accumulation in micro_first order 4 P
+// Gradients            4 P/N; in flight two buffers of the largest unit or of blocks of it, or less
+//                      (ddh/sdk/grads/grad_ring.hpp), and all gradients of tied parameters; with accumulation in
+//                      micro_first order 4 P
 // Optimizer state      8 P/N; on a tier with offload_optimizer.device, where only the frames are in memory
 // Sent in a step       (2 A + R) (N-1)/N 4 P: A micro-batches gather every unit twice; shared pages need no gather
 // Collective calls     R reductions and one publish for each unit
@@ -23,7 +24,9 @@ class Zero3 final : public ddh::DataParallel {
   using DataParallel::DataParallel;
 
  private:
-  ddh::Grouping grouping() const override { return ddh::PrefetchPolicy(options).grouping(); }
+  ddh::Grouping grouping() const override {
+    return ddh::with_blocks(ddh::PrefetchPolicy(options).grouping(), args(), ddh::grad_buffer_bytes(options));
+  }
 
   std::unique_ptr<ddh::OptimStore> optimizer() override { return ddh::optim_of(host, layout(), args(), options); }
 

@@ -42,7 +42,9 @@ class Zero3Offload final : public ddh::DataParallel {
   }
 
  private:
-  ddh::Grouping grouping() const override { return policy_.grouping(); }
+  ddh::Grouping grouping() const override {
+    return ddh::with_blocks(policy_.grouping(), args(), ddh::grad_buffer_bytes(options));
+  }
 
   std::unique_ptr<ddh::OptimStore> optimizer() override {
     if (args().rank == 0) ddh::warn_of_idle_options(host, options, settings_);

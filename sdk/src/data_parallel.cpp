@@ -22,8 +22,10 @@ void DataParallel::attach(const ddh_attach_args& args) {
 }
 
 void DataParallel::plan(ddh_plan& out) {
-  for (const FlatSpace& space : layout_.spaces) {
-    if (!space.coded && space.trained_in(layout_.first_program())) out.reduce_calls += reductions_per_step(args_);
+  for (size_t s = 0; s < layout_.spaces.size(); ++s) {
+    const FlatSpace& space = layout_.spaces[s];
+    if (!space.coded && space.trained_in(layout_.first_program()))
+      out.reduce_calls += reductions_per_step(args_) * grads_->calls_per_reduction(s);
   }
   out.reduce_calls += grads_->reduce_calls();
   out.param_bytes = params_->bytes();
@@ -59,6 +61,13 @@ void DataParallel::acquire(const ddh_unit_use& use, ddh_unit_view& out) {
 }
 
 void DataParallel::release(const ddh_unit_use& use) { params_->close(use); }
+
+void DataParallel::next_block(const ddh_unit_use& use, ddh_grad_block& out) {
+  const bool last = is_last_micro_batch(use, args_);
+  for (const size_t s : layout_.trained_spaces(use.unit, use.program))
+    if (layout_.spaces[s].blocks_numel > 0 && grads_->next_block(s, last, out)) return;
+  out.param = -1;
+}
 
 void DataParallel::grads_ready(const ddh_unit_use& use) { hand_over(use, args_, layout_, views_, *grads_); }
 

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "fixtures/harness/ddhost_process.hpp"
@@ -97,6 +98,44 @@ TEST_CASE("each strategy is planned to take at most the memory of the one before
     const fs::path config = std::string(DDHOST_SOURCE_DIR "/configs/") + name + ".json";
     check_planned_order(config, 2, "fp32");
     check_planned_order(config, 4, "bf16");
+  }
+}
+
+// Bytes of gradients of the largest rank.
+uint64_t planned_grads(const Words& words, const std::string& strategy) {
+  const Said said = call_ddhost(joined({"plan", "--json", "--strategy", strategy}, words));
+  INFO(said.err);
+  REQUIRE(said.code == 0);
+  return nlohmann::json::parse(said.out).at("plans").at(0).at("largest_rank").at("grad").get<uint64_t>();
+}
+
+// The dense layers of VGG are nine tenths of its parameters, in three units.
+TEST_CASE("units that are most of a model take a segment and a bounded buffer for their gradients", "[cli]") {
+  constexpr uint64_t kMiB = 1 << 20;
+  const Words vgg = run_of(DDHOST_SOURCE_DIR "/configs/cnn_vgg11.json", 2, "bf16");
+  const uint64_t full = planned_grads(vgg, "zero1");
+  CHECK(full > 490 * kMiB);
+  for (const char* strategy : {"zero2", "zero3", "fsdp"}) {
+    INFO(strategy);
+    CHECK(planned_grads(vgg, strategy) <= full / 2 + 66 * kMiB);
+    CHECK(planned_grads(joined(vgg, {"strategy.grad_buffer_bytes=32MiB"}), strategy) <= full / 2 + 34 * kMiB);
+  }
+}
+
+// Data with the numbers of users, items and entities of amazon-book, and few edges.
+TEST_CASE("the table of embeddings of a KGAT takes less with zero2 and zero3 than with zero1", "[cli]") {
+  const TempFolder folder;
+  const auto write = [&](const char* name, const std::string& text) { std::ofstream(folder.file(name)) << text; };
+  write("train.txt", "0 0 1\n70678 24914\n");
+  write("test.txt", "0 2\n");
+  write("kg_final.txt", "0 38 88571\n1 0 24915\n");
+  for (const int world : {2, 4}) {
+    const Words kgat = joined(run_of(DDHOST_SOURCE_DIR "/configs/kgat_lastfm.json", world, "fp32"),
+                              {"data.path=" + folder.path().string()});
+    const auto bytes = planned(joined(kgat, {"--all-strategies"}));
+    CHECK(bytes.at("zero1") < bytes.at("ddp"));
+    CHECK(bytes.at("zero2") < bytes.at("zero1"));
+    CHECK(bytes.at("zero3") <= bytes.at("zero2"));
   }
 }
 

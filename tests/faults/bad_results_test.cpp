@@ -26,9 +26,25 @@ TEST_CASE("an invalid view is refused, and the error names the unit and the faul
                                                     {"wrong_dtype", "with dtype 6"},
                                                     {"null_grad", "without a gradient (NULL)"},
                                                     {"grad_in_forward", "which this call does not train"},
-                                                    {"wrong_mode", "mode 9"}}));
+                                                    {"wrong_mode", "mode 9"},
+                                                    {"later", "whose gradient has no blocks"}}));
   check_named(run_bad(bad_strategy("acquire", fault, {"strategy.rank=1", "strategy.step=2"})),
               {"rank 1: strategy 'bad', acquire of unit", "gave a view", word, "fix the plugin"});
+}
+
+TEST_CASE("blocks of gradients are checked, and the error names the unit and the fault", "[misbehaving]") {
+  const Words in_blocks = {"model.width=8", "model.hidden=70", "model.grad_rows=8"};
+  CHECK(run_bad(bad_strategy("next_block", "none", in_blocks)).code == 0);
+  const auto [fault, word] = GENERATE(values<Case>({{"block_twice", "gave block 0 of parameter 'layers.2.w1' twice"},
+                                                    {"block_missing", "ended without block 1 of parameter"},
+                                                    {"no_later", "ended without block 0 of parameter"},
+                                                    {"odd_offset", "its blocks have 64 of 560 elements"},
+                                                    {"wrong_numel", "its blocks have 64 of 560 elements"},
+                                                    {"wrong_param", "does not show as DDH_GRAD_LATER"},
+                                                    {"null_grad", "give DDH_GRAD_WRITE or DDH_GRAD_ADD"},
+                                                    {"wrong_mode", "with mode 3"}}));
+  check_named(run_bad(joined(bad_strategy("next_block", fault, {"strategy.rank=1", "strategy.step=2"}), in_blocks)),
+              {"rank 1: strategy 'bad', next_block of unit", word, "fix the plugin"});
 }
 
 TEST_CASE("an unreadable description of a model is refused, and the error names the fault", "[misbehaving]") {

@@ -31,6 +31,10 @@ class UnitWeights final : public cad::Call {
   }
   const at::Tensor& operator[](const std::string& name) const override { return values_.at(name); }
   bool has(const std::string& name) const override { return values_.contains(name); }
+  at::Tensor linear(const std::string& layer, const at::Tensor& x) override {
+    const std::string bias = layer + ".bias";
+    return ops::autograd::linear(x, values_.at(layer + ".weight"), has(bias) ? values_.at(bias) : at::Tensor());
+  }
   at::Tensor dropout(const at::Tensor& x, double) override { return x; }
 
  private:

@@ -133,6 +133,31 @@ void check_trained_param(const ddh_model_desc& model, const ddh_program_desc& pr
   }
 }
 
+// Elements of a row, which all but the first dimension make.
+uint64_t row_numel(const ddh_param_desc& param) {
+  return param.n_dims == 0 ? 1 : param.numel / static_cast<uint64_t>(param.shape[0]);
+}
+
+void check_grad_block(const ddh_model_desc& model, uint32_t p) {
+  const ddh_param_desc& param = *model.params[p];
+  if (param.grad_block == 0) return;
+  const uint64_t row = row_numel(param);
+  if (param.grad_block % DDH_GRID != 0 || param.grad_block % row != 0 || param.grad_block > param.numel)
+    ddh::fail(DDH_INVALID_ARGUMENT, "parameter '", param.name, "' has a grad_block of ", param.grad_block,
+              ", but a block has whole rows of ", row, " elements, a multiple of ", DDH_GRID,
+              " elements, and at most all ", param.numel, "; give such a number, or 0");
+  uint32_t n_units = 0;
+  for (uint32_t u = 0; u < model.n_units; ++u) n_units += uses_param(*model.units[u], static_cast<int32_t>(p)) ? 1 : 0;
+  bool is_shared = n_units > 1;
+  for (uint32_t g = 0; g < model.n_programs; ++g) {
+    const ddh_program_desc& program = *model.programs[g];
+    is_shared = is_shared || std::count(program.units, program.units + program.n_units, param.owner_unit) > 1;
+  }
+  if (is_shared)
+    ddh::fail(DDH_INVALID_ARGUMENT, "parameter '", param.name, "' has a grad_block of ", param.grad_block,
+              ", but several units or positions use it, whose gradients are added whole; give 0");
+}
+
 constexpr uint64_t kMaxNumel = uint64_t{1} << 44;  // 64 TiB in fp32
 
 void check_params(const ddh_model_desc& model) {
@@ -380,6 +405,7 @@ void check_model(const ddh_model_desc& model, uint64_t uses) {
     }
   }
   for (uint32_t g = 0; g < model.n_programs; ++g) check_program(model, *model.programs[g]);
+  for (uint32_t p = 0; p < model.n_params; ++p) check_grad_block(model, p);
   check_features(model, uses);
 }
 

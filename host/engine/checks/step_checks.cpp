@@ -102,7 +102,8 @@ ViewCheck::ViewCheck(const ddh_model_desc& model, int32_t compute_dtype) : model
     for (uint32_t i = 0; i < model.units[u]->n_params; ++i) {
       const int32_t p = model.units[u]->params[i];
       const ddh_param_desc& param = *model.params[p];
-      units_[u].push_back({p, param.compute_dtype != 0 ? param.compute_dtype : compute_dtype, param.numel});
+      units_[u].push_back(
+          {p, param.compute_dtype != 0 ? param.compute_dtype : compute_dtype, param.numel, param.grad_block});
     }
   }
 }
@@ -125,11 +126,11 @@ void ViewCheck::check(const PluginCaller& strategy, const ddh_unit_use& use, con
     const ddh_param_view& shown = *ddh_view_param(&view, i);
     const Expected& want = expected[i];
     const bool wants_grad = gives_gradients && !trains.empty() && trains[static_cast<size_t>(want.param)] != 0;
-    const bool has_grad = shown.grad != nullptr;
+    const bool has_grad = shown.grad != nullptr, is_later = !has_grad && shown.grad_mode == DDH_GRAD_LATER;
     const uint64_t width = want.dtype == DDH_F32 ? 4 : 2;
     const bool is_right = shown.param == want.param && shown.dtype == want.dtype && shown.numel == want.numel &&
                           (shown.data != nullptr || want.numel == 0) && is_aligned(shown.data, width) &&
-                          (has_grad == wants_grad || want.numel == 0) &&
+                          (is_later ? wants_grad && want.grad_block > 0 : has_grad == wants_grad || want.numel == 0) &&
                           (!has_grad || (shown.grad_dtype == DDH_F32 && is_aligned(shown.grad, sizeof(float)) &&
                                          (shown.grad_mode == DDH_GRAD_WRITE || shown.grad_mode == DDH_GRAD_ADD)));
     if (is_right) [[likely]]
@@ -144,7 +145,10 @@ void ViewCheck::check(const PluginCaller& strategy, const ddh_unit_use& use, con
     if (shown.data == nullptr) refuse("without data (NULL) of parameter '", name, "'");
     if (!is_aligned(shown.data, width))
       refuse("whose data address of parameter '", name, "' is not a multiple of ", width);
-    if (!has_grad) refuse("without a gradient (NULL) of parameter '", name, "', which this backward trains");
+    if (is_later && wants_grad)
+      refuse("with DDH_GRAD_LATER for parameter '", name, "', whose gradient has no blocks (grad_block is 0)");
+    if (!has_grad && !is_later)
+      refuse("without a gradient (NULL) of parameter '", name, "', which this backward trains");
     if (!wants_grad) refuse("with a gradient of parameter '", name, "', which this call does not train");
     refuse("whose gradient of parameter '", name, "' has dtype ", shown.grad_dtype, ", mode ", shown.grad_mode,
            " and address ", shown.grad, "; give DDH_F32, DDH_GRAD_WRITE or DDH_GRAD_ADD, and a multiple of 4");

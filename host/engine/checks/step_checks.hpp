@@ -29,7 +29,7 @@ class ViewCheck {
  private:
   struct Expected {
     int32_t param, dtype;
-    uint64_t numel;
+    uint64_t numel, grad_block;
   };
   const ddh_model_desc& model_;
   std::vector<std::vector<Expected>> units_;  // per unit, in the order of its view

@@ -63,12 +63,33 @@ void OpRunner::run(const ProgramOps& ops, const MicroBatch& micro, ddh_batch* ba
       model.on_unit(backward ? PluginCall::kBackward : PluginCall::kForward, unit,
                     backward ? model_table_.backward : model_table_.forward, model_.get(), &unit_call);
     }
+    if (backward) run_blocks(use, unit_call, unit);
     if ((use.flags & DDH_OP_GRADS_READY) != 0) {
       const PartSpan span(clock_, StepPart::strategy, "grads_ready", unit.name);
       strategy.on_unit(PluginCall::kGradsReady, unit, strategy_table_.grads_ready, strategy_.get(), &use);
     }
     const PartSpan span(clock_, StepPart::strategy, "release", unit.name);
     strategy.on_unit(PluginCall::kRelease, unit, strategy_table_.release, strategy_.get(), &use);
+  }
+}
+
+void OpRunner::run_blocks(const ddh_unit_use& use, const ddh_unit_call& unit_call, const UnitName& unit) {
+  const PluginCaller &strategy = strategy_.caller(), &model = model_.caller();
+  BlockChecks checks(desc_, strategy, unit, *unit_call.view);
+  if (checks.has_none()) return;
+  if (!DDH_CAN(&strategy_table_, ddh_strategy_api, next_block))
+    strategy.blame(PluginCall::kAcquire, unit, "gave a view with DDH_GRAD_LATER, but has no next_block");
+  for (;;) {
+    ddh_grad_block block{};
+    block.struct_size = sizeof block;
+    {
+      const PartSpan span(clock_, StepPart::strategy, "next_block", unit.name);
+      strategy.on_unit(PluginCall::kNextBlock, unit, strategy_table_.next_block, strategy_.get(), &use, &block);
+    }
+    if (block.param == -1) return checks.require_all();
+    checks.take(block);
+    const ClockSpan span(clock_, DDH_SPAN_BACKWARD, SpanTopic(UnitWork{use.program, use.position, use.phase}));
+    model.on_unit(PluginCall::kGradientBlock, unit, model_table_.gradient_block, model_.get(), &unit_call, &block);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "base/clock.hpp"
 #include "ddh/ddh.h"
 #include "engine/calls/instance.hpp"
+#include "engine/checks/block_checks.hpp"
 #include "engine/checks/step_checks.hpp"
 #include "engine/samples/loader.hpp"
 #include "engine/services/tables/interfaces.hpp"
@@ -25,7 +26,7 @@ struct MicroBatch {
   int64_t global_index;
 };
 
-// The calls between strategy and model for one op: acquire, compute, grads_ready, release.
+// The calls between strategy and model for one op: acquire, compute, blocks of gradients, grads_ready, release.
 class OpRunner {
  public:
   // All outlive this object. `views` and `checks` check the strategy's results and calls.
@@ -59,6 +60,9 @@ class OpRunner {
   void settle();
 
  private:
+  // The gradients of a backward that its view showed as DDH_GRAD_LATER.
+  void run_blocks(const ddh_unit_use& use, const ddh_unit_call& unit_call, const UnitName& unit);
+
   const Instance& strategy_;
   const ddh_strategy_api& strategy_table_;
   const Instance& model_;

@@ -141,6 +141,11 @@ void check_outputs(const ddh_model_desc& model, const ddh_model_api& table) {
           "' reports derived values, but the model's table has no `derive`; give it one, or leave out `reported`");
   }
   for (uint32_t b = 0; b < model.n_buffers; ++b) check_folded(*model.buffers[b], table.contribution != nullptr);
+  for (uint32_t p = 0; p < model.n_params; ++p)
+    if (model.params[p]->grad_block != 0 && !DDH_CAN(&table, ddh_model_api, gradient_block))
+      ddh::fail(
+          DDH_INVALID_ARGUMENT, "parameter '", model.params[p]->name,
+          "' has a grad_block, but the model's table has no `gradient_block`; give it one, or leave out grad_block");
 }
 
 }  // namespace ddhost

@@ -3,10 +3,16 @@
 // The ring of full-size gradient buffers.
 #include "ddh/sdk/grads/grad_ring.hpp"
 
+#include <algorithm>
+
 #include "ddh/sdk/grads/ring_choice.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
+namespace {
+constexpr uint64_t kBatchesOfLargest = 8;  // that the largest space in blocks is divided into, at least
+constexpr uint64_t kLeastRest = 16;        // a rest of a sixteenth of a batch has a buffer of its own
+}  // namespace
 
 GradRing::GradRing(const ModelLayout& layout, const ddh_attach_args& args, GradRingOptions options)
     : layout_(&layout), args_(args), options_(options), spaces_(layout.spaces.size()) {
@@ -15,19 +21,63 @@ GradRing::GradRing(const ModelLayout& layout, const ddh_attach_args& args, GradR
 
 void GradRing::choose_buffers() {
   const bool keeps_micro_sums = args_.grad_accum_steps > 1 && args_.reduce_order == DDH_MICRO_FIRST;
+  RingBlocks blocks;
+  const uint64_t batch_numel = blocks.numel = make_batches();
   std::vector<size_t> candidates;  // for the ring, the largest first
   for (size_t s = 0; s < spaces_.size(); ++s) {
     const FlatSpace& space = layout_->spaces[s];
-    spaces_[s].has_own_buffer = space.trained_plain() && (space.shared || space.persistent || keeps_micro_sums);
-    if (space.trained_plain() && !spaces_[s].has_own_buffer) candidates.push_back(s);
+    if (!space.trained_plain()) continue;
+    if (has_blocks(s)) {
+      // In the ring, the rest would wait until the last block.
+      const uint64_t rest = spaces_[s].rest.numel;
+      spaces_[s].has_own_buffer = rest > 0 && (space.shared || rest <= batch_numel / kLeastRest);
+      blocks.spaces.push_back(s);
+      if (rest == 0 || spaces_[s].has_own_buffer) continue;
+      blocks.spaces.push_back(s);
+      blocks.numel = std::max(blocks.numel, rest);
+      continue;
+    }
+    spaces_[s].has_own_buffer = space.shared || space.persistent || keeps_micro_sums;
+    if (!spaces_[s].has_own_buffer) candidates.push_back(s);
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [&](size_t a, size_t b) { return layout_->spaces[a].numel > layout_->spaces[b].numel; });
-  const RingChoice choice = choose_ring(*layout_, candidates, args_, sums_in_place(), options_);
+  const RingChoice choice = choose_ring(*layout_, candidates, blocks, args_, sums_in_place(), options_);
   for (size_t i = 0; i < choice.n_own; ++i) spaces_[candidates[i]].has_own_buffer = true;
-  ring_numel_ = choice.n_own < candidates.size() ? layout_->spaces[candidates[choice.n_own]].numel : 0;
+  ring_numel_ = choice.ring_numel;
   ring_size_ = choice.ring_size;
   bytes_for_overlap_ = choice.bytes_for_overlap;
+}
+
+uint64_t GradRing::make_batches() {
+  uint64_t all = 0, largest = 0;
+  for (const FlatSpace& space : layout_->spaces) {
+    if (!space.trained_plain() || (space.blocks_numel == 0 && (space.shared || space.persistent))) continue;
+    if (space.blocks_numel > 0) require_room_for_block(space);
+    largest = std::max(largest, space.blocks_numel);
+    all += space.grad_bytes();
+  }
+  const uint64_t limit = grad_buffer_limit(all, args_, options_.buffer_bytes) / sizeof(float);
+  uint64_t most = 0;
+  for (size_t s = 0; s < spaces_.size(); ++s) {
+    const FlatSpace& space = layout_->spaces[s];
+    if (!has_blocks(s)) continue;
+    // Two blocks for each rank, or more if that is still little of the space.
+    const uint64_t enough = 2 * static_cast<uint64_t>(args_.world_size) * largest_block(*args_.model, space);
+    const uint64_t numel = std::min(limit / (options_.overlap ? 2 : 1), std::max(enough, largest / kBatchesOfLargest));
+    spaces_[s].batches = block_batches(*args_.model, space, args_.rank, numel);
+    spaces_[s].rest = rest_of(space, args_.rank);
+    for (const BlockBatch& batch : spaces_[s].batches) most = std::max(most, batch.numel);
+  }
+  return most;
+}
+
+void GradRing::require_room_for_block(const FlatSpace& space) const {
+  const uint64_t bytes = largest_block(*args_.model, space) * sizeof(float);
+  if (options_.buffer_bytes == 0 || options_.buffer_bytes >= bytes) return;
+  fail(DDH_INVALID_ARGUMENT, "strategy.grad_buffer_bytes=", options_.buffer_bytes,
+       " is less than a block of the gradients of '", space.name, "', which has ", bytes,
+       " bytes; give at least that, or leave it out");
 }
 
 uint64_t GradRing::bytes() const {
@@ -36,7 +86,7 @@ uint64_t GradRing::bytes() const {
     const FlatSpace& space = layout_->spaces[s];
     if (!space.trained_plain()) continue;
     if (has_segment(s)) bytes += space.grad_segment_bytes(args_.rank);
-    if (spaces_[s].has_own_buffer) bytes += space.grad_bytes();
+    if (spaces_[s].has_own_buffer) bytes += (space.numel - space.blocks_numel) * sizeof(float);
   }
   return bytes;
 }
@@ -50,13 +100,24 @@ uint64_t GradRing::pinned_bytes() const {
 
 SentBytes GradRing::sent_bytes() const {
   SentBytes sent;
-  for (const FlatSpace& space : layout_->spaces) {
+  for (size_t s = 0; s < spaces_.size(); ++s) {
+    const FlatSpace& space = layout_->spaces[s];
     if (space.coded || !space.trained_in(layout_->first_program())) continue;
     SentBytes once = layout_->sent_grads(space);
-    once += options_.replicas.ranks.all_reduce(space.segment_numel(args_.rank), sizeof(float));
+    const auto over_replicas = [&](uint64_t numel) {
+      once += options_.replicas.ranks.all_reduce(numel, sizeof(float));
+    };
+    const auto me = static_cast<size_t>(args_.rank);
+    for (const BlockBatch& batch : spaces_[s].batches) over_replicas(batch.segment_numel[me]);
+    over_replicas(has_blocks(s) ? spaces_[s].rest.segment_numel[me] : space.segment_numel(args_.rank));
     sent += reductions_per_step(args_) * once;
   }
   return sent;
+}
+
+uint32_t GradRing::calls_per_reduction(size_t space) const {
+  const Space& s = spaces_[space];
+  return static_cast<uint32_t>(s.batches.size()) + (!has_blocks(space) || s.rest.numel > 0 ? 1 : 0);
 }
 
 void GradRing::materialize(const Host& host) {
@@ -72,7 +133,7 @@ void GradRing::materialize(const Host& host) {
       spaces_[s].segment = Buffer(host, DDH_TAG_GRAD, space.grad_segment_bytes(args_.rank),
                                   str("gradient segment of ", space.name), DDH_ALLOC_ZERO, options_.memory);
     if (spaces_[s].has_own_buffer) {
-      buffers_.emplace_back(Exchange(host, args_.group, space.name, space.numel));
+      buffers_.emplace_back(Exchange(host, args_.group, space.name, space.numel - space.blocks_numel));
       spaces_[s].buffer = &buffers_.back();
     }
   }
@@ -84,23 +145,67 @@ void GradRing::materialize(const Host& host) {
 
 float* GradRing::writable(size_t space) {
   Space& s = spaces_[space];
-  if (!s.has_own_buffer && (s.buffer == nullptr || s.buffer->space != space)) s.buffer = &next_of_ring();
+  const BlockBatch* const part = written_part(space);
+  const auto holds_it = [&](const Held& held) { return held.space == space && held.batch == part; };
+  if (!s.has_own_buffer && (s.buffer == nullptr || !holds_it(*s.buffer))) s.buffer = &next_of_ring();
   Held& held = *s.buffer;
   reduce(held);
-  if (held.space != space) {
+  if (!holds_it(held)) {
     held.exchange.write_begin();
     zero_padding(*host_, layout_->spaces[space], held.exchange.buffer());
     held.space = space;
+    held.batch = part;
   }
   return held.exchange.buffer();
 }
 
 void GradRing::ready(size_t space, bool last) {
-  Held& held = *spaces_[space].buffer;
+  Space& s = spaces_[space];
+  if (!has_blocks(space) || s.rest.numel > 0) complete(*s.buffer, last);
+  if (!has_blocks(space)) return;
+  s.batch = 0;
+  ++s.reductions;
+}
+
+void GradRing::complete(Held& held, bool last) {
   held.exchange.ready();
   held.is_ready = true;
   held.is_last = last;
+  held.adds = spaces_[held.space].reductions > 0;
   if (!options_.overlap) reduce(held);
+}
+
+bool GradRing::next_block(size_t space, bool last, ddh_grad_block& out) {
+  Space& s = spaces_[space];
+  if (s.block > 0 && s.block == s.batches[s.batch].blocks.size()) {
+    complete(*s.block_buffer, last);
+    ++s.batch;
+    s.block = 0;
+  }
+  if (s.batch == s.batches.size()) return false;
+  if (s.block == 0) begin_batch(space);
+  const BlockBatch::Block& block = s.batches[s.batch].blocks[s.block++];
+  float* const grad = s.block_buffer->exchange.buffer() + block.at;
+  out = {sizeof out, block.param, block.offset, block.numel, grad, DDH_GRAD_WRITE, 0};
+  return true;
+}
+
+void GradRing::begin_batch(size_t space) {
+  Space& s = spaces_[space];
+  const BlockBatch* const batch = &s.batches[s.batch];
+  for (Held* const held : ring_)
+    if (held->batch == batch) reduce(*held);  // of the micro-batch before
+  s.block_buffer = &next_of_ring();
+  Held& held = *s.block_buffer;
+  reduce(held);
+  held.exchange.write_begin();
+  held.space = space;
+  held.batch = batch;
+  for (const BlockBatch::Block& block : batch->blocks) {
+    float* const padding = held.exchange.buffer() + block.at + block.numel;
+    if (block.padded > block.numel)
+      call(host_->flatops->fill, host_->h, padding, DDH_F32, block.padded - block.numel, 0.0, nullptr);
+  }
 }
 
 void GradRing::reduce_all() {
@@ -140,6 +245,7 @@ void GradRing::reduce(Held& held) {
   if (!held.is_ready) return;
   Space& s = spaces_[held.space];
   const FlatSpace& space = layout_->spaces[held.space];
+  if (held.batch != nullptr) return reduce_batch(held);
   const uint32_t add = s.reductions > 0 ? DDH_REDUCE_ADD : 0, norm = held.is_last ? DDH_REDUCE_NORM : 0;
   if (options_.replicas.place().count == 1)
     held.exchange.reduce(space, has_segment(held.space) ? s.segment.f32() : nullptr, s.ranges, add | norm);
@@ -150,22 +256,43 @@ void GradRing::reduce(Held& held) {
   held.is_ready = false;
 }
 
+void GradRing::reduce_batch(Held& held) {
+  const BlockBatch& batch = *held.batch;
+  const Replica replica = options_.replicas.place();
+  float* const sum = spaces_[held.space].segment.f32() + batch.segment_offset;
+  const uint32_t add = held.adds && replica.index == 0 ? DDH_REDUCE_ADD : 0;
+  const uint32_t norm = held.is_last && replica.count == 1 ? DDH_REDUCE_NORM : 0;
+  held.exchange.reduce(batch.segment_numel, sum, batch.ranges, add | norm);
+  if (replica.count > 1) {
+    sum_over_replicas(sum, sum, nullptr, batch.segment_numel[static_cast<size_t>(args_.rank)]);
+    if (held.is_last) count_in_norm(sum, batch.ranges);
+  }
+  held.space = kNobody;
+  held.batch = nullptr;
+  held.is_ready = false;
+}
+
 void GradRing::reduce_in_steps(Held& held, Space& s, const FlatSpace& space, bool adds) {
   const bool is_first = options_.replicas.place().index == 0;
   float* const sum = sum_of(held.space);
   if ((adds && replicas_share_blocks()) || !has_segment(held.space)) {
     held.exchange.reduce(space, nullptr, s.ranges, 0);
     const float* const mine = held.exchange.buffer() + space.cut.segment_offset[static_cast<size_t>(args_.rank)];
-    sum_over_replicas(mine, sum, adds ? sum : nullptr, space);
+    sum_over_replicas(mine, sum, adds ? sum : nullptr, space.segment_numel(args_.rank));
   } else {
     held.exchange.reduce(space, sum, s.ranges, adds && is_first ? DDH_REDUCE_ADD : 0);
-    sum_over_replicas(sum, sum, nullptr, space);
+    sum_over_replicas(sum, sum, nullptr, space.segment_numel(args_.rank));
   }
-  if (!held.is_last || !is_first) return;  // each element counts once in the norm
-  call(host_->optim->add_gradient, host_->h, sum, s.ranges.data(), static_cast<uint32_t>(s.ranges.size()));
+  if (held.is_last) count_in_norm(sum, s.ranges);
 }
 
-void GradRing::sum_over_replicas(const float* send, float* recv, const float* initial, const FlatSpace& space) {
+// Each element counts once.
+void GradRing::count_in_norm(const float* sum, const std::vector<ddh_range>& ranges) {
+  if (options_.replicas.place().index > 0) return;
+  call(host_->optim->add_gradient, host_->h, sum, ranges.data(), static_cast<uint32_t>(ranges.size()));
+}
+
+void GradRing::sum_over_replicas(const float* send, float* recv, const float* initial, uint64_t numel) {
   ddh_coll coll{};
   coll.struct_size = sizeof coll;
   coll.dtype = DDH_F32;
@@ -173,7 +300,7 @@ void GradRing::sum_over_replicas(const float* send, float* recv, const float* in
   coll.send = send;
   coll.recv = recv;
   coll.initial = initial;
-  coll.count = space.segment_numel(args_.rank);
+  coll.count = numel;
   coll.group = options_.replicas.group;
   coll.label = "sum over replicas";
   call(host_->comm->all_reduce, host_->h, &coll);

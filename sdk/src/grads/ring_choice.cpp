@@ -3,6 +3,8 @@
 
 #include <map>
 
+#include "ddh/sdk/grads/block_batches.hpp"
+
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
@@ -35,7 +37,18 @@ std::vector<std::vector<Written>> written_in(const ModelLayout& layout, const st
   return out;
 }
 
-// The largest number of candidates from `first_in_ring` on that are written at the same time.
+// The same, with what is written after a backward.
+std::vector<std::vector<Written>> written_in(const ModelLayout& layout, const std::vector<size_t>& candidates,
+                                             const RingBlocks& blocks) {
+  std::vector<std::vector<Written>> out = written_in(layout, candidates);
+  for (const size_t space : blocks.spaces) {
+    const std::vector<std::vector<Written>> written = written_in(layout, {space});
+    for (size_t program = 0; program < out.size(); ++program) out[program].push_back(written[program].front());
+  }
+  return out;
+}
+
+// The largest number of candidates from `first_in_ring` on, and of blocks, that are written at the same time.
 size_t most_at_once(const std::vector<std::vector<Written>>& written, size_t first_in_ring) {
   size_t most = 0;
   for (const std::vector<Written>& program : written) {
@@ -52,15 +65,18 @@ size_t most_at_once(const std::vector<std::vector<Written>>& written, size_t fir
 
 }  // namespace
 
-RingChoice choose_ring(const ModelLayout& layout, const std::vector<size_t>& candidates, const ddh_attach_args& args,
-                       bool in_place, const GradRingOptions& options) {
+RingChoice choose_ring(const ModelLayout& layout, const std::vector<size_t>& candidates, const RingBlocks& blocks,
+                       const ddh_attach_args& args, bool in_place, const GradRingOptions& options) {
   const auto bytes_of = [&](size_t i) { return i < candidates.size() ? layout.spaces[candidates[i]].grad_bytes() : 0; };
+  const auto buffer_bytes = [&](size_t n_own) { return std::max(bytes_of(n_own), blocks.numel * sizeof(float)); };
   const auto world = static_cast<uint64_t>(args.world_size);
   uint64_t all = 0;
   for (size_t i = 0; i < candidates.size(); ++i) all += bytes_of(i);
-  const uint64_t full_bytes = world * all + (reductions_per_step(args) > 1 ? all : 0);  // FullGrads, all ranks
-  const uint64_t most_bytes = options.buffer_bytes > 0 ? options.buffer_bytes : (full_bytes - all) / world;
-  const auto written = written_in(layout, candidates);
+  for (const FlatSpace& space : layout.spaces)
+    if (space.blocks_numel > 0) all += space.grad_bytes();
+  const uint64_t full_bytes = full_grad_bytes(all, args);
+  const uint64_t most_bytes = grad_buffer_limit(all, args, options.buffer_bytes);
+  const auto written = written_in(layout, candidates, blocks);
 
   RingChoice best;
   uint64_t bytes_for_overlap = 0;
@@ -68,17 +84,20 @@ RingChoice choose_ring(const ModelLayout& layout, const std::vector<size_t>& can
   for (size_t n_own = 0; n_own <= candidates.size(); own += bytes_of(n_own++)) {
     if (n_own > 0 && bytes_of(n_own) == bytes_of(n_own - 1)) continue;  // equal spaces go together
     const size_t at_once = most_at_once(written, n_own);
-    const size_t overlapped = std::min(candidates.size() - n_own, at_once + (options.overlap ? 1 : 0));
+    // A space with blocks has several batches.
+    const size_t users = candidates.size() - n_own + 2 * blocks.spaces.size();
+    const size_t overlapped = std::min(users, at_once + (options.overlap ? 1 : 0));
     const auto bytes_with = [&](size_t ring_size) {
-      return world * (own + ring_size * bytes_of(n_own)) + all - (in_place ? own : 0);
+      return world * (own + ring_size * buffer_bytes(n_own)) + all - (in_place ? own : 0);
     };
     if (bytes_with(at_once) >= least) continue;
     least = bytes_with(at_once);
-    const bool fits = overlapped * bytes_of(n_own) <= most_bytes;
-    if (n_own == 0 && fits) return {0, overlapped, 0};
-    if (n_own == 0) bytes_for_overlap = overlapped * bytes_of(0);
+    const bool fits = overlapped * buffer_bytes(n_own) <= most_bytes;
+    if (n_own == 0 && fits) return {0, overlapped, buffer_bytes(0) / sizeof(float), 0};
+    if (n_own == 0) bytes_for_overlap = overlapped * buffer_bytes(0);
     const bool overlaps = overlapped == at_once || (fits && bytes_with(overlapped) <= full_bytes);
-    best = {n_own, overlaps ? overlapped : at_once, overlaps ? 0 : bytes_for_overlap};
+    best = {n_own, overlaps ? overlapped : at_once, buffer_bytes(n_own) / sizeof(float),
+            overlaps ? 0 : bytes_for_overlap};
   }
   return best;
 }

@@ -29,6 +29,12 @@ bool LayoutMaker::in_backward_order(const FlatSpace& earlier, const FlatSpace& l
   return true;
 }
 
+namespace {
+bool has_blocks(const FlatSpace& space) {
+  return std::any_of(space.params.begin(), space.params.end(), [](const PlacedParam& p) { return p.in_blocks; });
+}
+}  // namespace
+
 void LayoutMaker::fill_buckets(const Grouping& grouping) {
   struct Open {
     size_t space;
@@ -41,7 +47,7 @@ void LayoutMaker::fill_buckets(const Grouping& grouping) {
       if ((op.flags & DDH_OP_GRADS_READY) == 0) continue;
       for (const size_t s : layout.trained_spaces(op.unit, program.program)) {
         FlatSpace& space = spaces[s];
-        if (space.shared || space.coded || seen[s]) continue;
+        if (space.shared || space.coded || has_blocks(space) || seen[s]) continue;
         seen[s] = true;
         auto bucket = std::find_if(open.begin(), open.end(), [&](const Open& o) {
           const FlatSpace& b = spaces[o.space];

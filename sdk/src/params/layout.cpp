@@ -48,11 +48,17 @@ ModelLayout::ModelLayout(const ddh_attach_args& args, const std::vector<bool>& w
       ranks(GroupRanks::strided(0, 1, args.world_size, args.rank, args.node_of)) {
   const ddh_model_desc& model = *args.model;
   LayoutMaker make(*this);
+  const std::vector<uint64_t> grad_bytes = make.grad_bytes_of_units(model, coded);
   for (uint32_t p = 0; p < model.n_params; ++p) {
-    const bool persistent = model.params[p]->numel * sizeof(float) <= grouping.persistent_bytes;
-    const int32_t slot_use = grouping.slot_use.empty() ? 0 : grouping.slot_use[p];
-    make.join_space(args, static_cast<int32_t>(p), !whole.empty() && whole[p], persistent, slot_use,
-                    !coded.empty() && coded[p]);
+    const ddh_param_desc& param = *model.params[p];
+    LayoutMaker::Kind kind;
+    kind.needed_whole = !whole.empty() && whole[p];
+    kind.persistent = param.numel * sizeof(float) <= grouping.persistent_bytes;
+    kind.coded = !coded.empty() && coded[p];
+    kind.in_blocks = grouping.whole_grad_bytes > 0 && param.grad_block > 0 && !kind.persistent &&
+                     grad_bytes[static_cast<size_t>(param.owner_unit)] > grouping.whole_grad_bytes;
+    kind.slot_use = grouping.slot_use.empty() ? 0 : grouping.slot_use[p];
+    make.join_space(args, static_cast<int32_t>(p), kind);
   }
   make.find_shared(model);
   make.fill_buckets(grouping);
@@ -87,19 +93,28 @@ uint64_t LayoutMaker::trained_by(int32_t param) const {
   return bits;
 }
 
-void LayoutMaker::join_space(const ddh_attach_args& args, int32_t param, bool needed_whole, bool persistent,
-                             int32_t slot_use, bool may_be_coded) {
+std::vector<uint64_t> LayoutMaker::grad_bytes_of_units(const ddh_model_desc& model,
+                                                       const std::vector<bool>& coded) const {
+  std::vector<uint64_t> bytes(model.n_units, 0);
+  for (uint32_t p = 0; p < model.n_params; ++p) {
+    if (trained_by(static_cast<int32_t>(p)) == 0 || (!coded.empty() && coded[p])) continue;
+    bytes[static_cast<size_t>(model.params[p]->owner_unit)] += round_up_to_grid(model.params[p]->numel) * sizeof(float);
+  }
+  return bytes;
+}
+
+void LayoutMaker::join_space(const ddh_attach_args& args, int32_t param, Kind kind) {
   const ddh_model_desc& model = *args.model;
   const int32_t unit = model.params[param]->owner_unit, own_dtype = model.params[param]->compute_dtype;
   const int32_t dtype = own_dtype != 0 ? own_dtype : args.compute_dtype;
   const uint64_t trainers = trained_by(param);
-  const bool whole = needed_whole && trainers != 0;  // untrained parameters are not updated
-  const bool coded = may_be_coded && trainers != 0;
+  const bool whole = kind.needed_whole && trainers != 0;  // untrained parameters are not updated
+  const bool coded = kind.coded && trainers != 0;
   const auto same_kind = [&](const FlatSpace& s) {
     return !coded && !s.coded && s.unit == unit && s.trained_by == trainers && s.whole == whole &&
-           s.persistent == persistent && s.dtype == dtype;
+           s.persistent == kind.persistent && s.dtype == dtype;
   };
-  const auto same = [&](const FlatSpace& s) { return same_kind(s) && s.slot_use == slot_use; };
+  const auto same = [&](const FlatSpace& s) { return same_kind(s) && s.slot_use == kind.slot_use; };
   auto space = std::find_if(spaces.begin(), spaces.end(), same);
   if (space == spaces.end()) {
     FlatSpace fresh;
@@ -107,19 +122,19 @@ void LayoutMaker::join_space(const ddh_attach_args& args, int32_t param, bool ne
     fresh.trained_by = trainers;
     fresh.dtype = dtype;
     fresh.whole = whole;
-    fresh.persistent = persistent;
+    fresh.persistent = kind.persistent;
     fresh.coded = coded;
-    fresh.name = str(coded ? model.params[param]->name : model.units[unit]->name, persistent ? " (small)" : "",
+    fresh.name = str(coded ? model.params[param]->name : model.units[unit]->name, kind.persistent ? " (small)" : "",
                      trainers == 0 ? " (frozen)"
                      : whole       ? " (whole)"
                                    : "",
                      dtype != args.compute_dtype ? " (fp32)" : "",
-                     std::any_of(spaces.begin(), spaces.end(), same_kind) ? str(" (slots ", slot_use, ")") : "");
-    fresh.slot_use = slot_use;
+                     std::any_of(spaces.begin(), spaces.end(), same_kind) ? str(" (slots ", kind.slot_use, ")") : "");
+    fresh.slot_use = kind.slot_use;
     space = spaces.insert(spaces.end(), std::move(fresh));
   }
   place[static_cast<size_t>(param)].space = static_cast<size_t>(space - spaces.begin());
-  space->params.push_back({param, 0, model.params[param]->numel});
+  space->params.push_back({param, 0, model.params[param]->numel, kind.in_blocks && trainers != 0 && !whole && !coded});
 }
 
 std::vector<int32_t> LayoutMaker::deal_whole_params(int32_t world_size) const {
@@ -142,12 +157,14 @@ std::vector<int32_t> LayoutMaker::deal_whole_params(int32_t world_size) const {
 
 void LayoutMaker::place_params(FlatSpace& space, const std::vector<int32_t>& owners) {
   const auto owner = [&](const PlacedParam& p) { return owners[static_cast<size_t>(p.param)]; };
-  std::stable_sort(space.params.begin(), space.params.end(),
-                   [&](const PlacedParam& a, const PlacedParam& b) { return owner(a) < owner(b); });
+  std::stable_sort(space.params.begin(), space.params.end(), [&](const PlacedParam& a, const PlacedParam& b) {
+    return owner(a) != owner(b) ? owner(a) < owner(b) : a.in_blocks && !b.in_blocks;
+  });
   for (PlacedParam& p : space.params) {
     p.offset = space.numel;
     place[static_cast<size_t>(p.param)].offset = p.offset;
     space.numel += round_up_to_grid(p.numel);
+    if (p.in_blocks) space.blocks_numel = space.numel;
   }
 }
 

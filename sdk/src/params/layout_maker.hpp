@@ -14,8 +14,16 @@ struct LayoutMaker {
 
   [[nodiscard]] uint64_t trained_by(int32_t param) const;
 
-  void join_space(const ddh_attach_args& args, int32_t param, bool needed_whole, bool persistent, int32_t slot_use,
-                  bool may_be_coded);
+  // What the layout's maker knows of a parameter.
+  struct Kind {
+    bool needed_whole = false, persistent = false, coded = false, in_blocks = false;
+    int32_t slot_use = 0;
+  };
+  void join_space(const ddh_attach_args& args, int32_t param, Kind kind);
+
+  // Bytes of the gradients of each unit's own parameters that are summed element by element.
+  [[nodiscard]] std::vector<uint64_t> grad_bytes_of_units(const ddh_model_desc& model,
+                                                          const std::vector<bool>& coded) const;
 
   void find_shared(const ddh_model_desc& model);
 
@@ -33,7 +41,7 @@ struct LayoutMaker {
   // fewest elements so far; ties go to the lower rank. -1 for the others.
   [[nodiscard]] std::vector<int32_t> deal_whole_params(int32_t world_size) const;
 
-  // Places parameters by owner, then in the model's order, each on the grid.
+  // Places parameters by owner, then those in blocks first, then in the model's order, each on the grid.
   void place_params(FlatSpace& space, const std::vector<int32_t>& owners);
   static Cut cut_at_owners(const FlatSpace& space, const std::vector<int32_t>& owners, int32_t world_size);
 

@@ -26,8 +26,13 @@ void UnitViews::fill(const ddh_unit_use& use, uint64_t version, const std::funct
     ddh_param_view& view = views_[static_cast<size_t>(use.unit)][i];
     view = {unit.params[i], dtype, values, nullptr, 0, 0, model_->params[p]->numel};
     if (!gives_gradients(use.phase, use.flags) || !layout_->spaces[at.space].trained_in(use.program)) continue;
-    view.grad = grad(at.space) + at.offset;
     view.grad_dtype = DDH_F32;
+    const uint64_t blocks_numel = layout_->spaces[at.space].blocks_numel;
+    if (at.offset < blocks_numel) {
+      view.grad_mode = DDH_GRAD_LATER;
+      continue;
+    }
+    view.grad = grad(at.space) + (at.offset - blocks_numel);
     view.grad_mode = written_[p] ? DDH_GRAD_ADD : DDH_GRAD_WRITE;
     written_[p] = true;
   }

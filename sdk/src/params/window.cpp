@@ -33,10 +33,11 @@ void Exchange::write_begin() { call(host_->window->exchange_write_begin, host_->
 
 void Exchange::ready() { call(host_->window->exchange_ready, host_->h, exchange_, kInline); }
 
-void Exchange::reduce(const FlatSpace& space, float* dst, const std::vector<ddh_range>& ranges, uint32_t flags) {
+void Exchange::reduce(const std::vector<uint64_t>& segment_numel, float* dst, const std::vector<ddh_range>& ranges,
+                      uint32_t flags) {
   const ddh_reduce_args args{sizeof(ddh_reduce_args),
                              flags,
-                             space.cut.segment_numel.data(),
+                             segment_numel.data(),
                              dst,
                              ranges.data(),
                              static_cast<uint32_t>(ranges.size()),
@@ -49,8 +50,8 @@ void Exchange::wait() { call(host_->window->exchange_wait, host_->h, exchange_, 
 void zero_padding(const Host& host, const FlatSpace& space, float* base) {
   for (const PlacedParam& p : space.params) {
     const uint64_t padding = round_up_to_grid(p.numel) - p.numel;
-    if (padding == 0) continue;
-    call(host.flatops->fill, host.h, base + p.offset + p.numel, DDH_F32, padding, 0.0, nullptr);
+    if (padding == 0 || p.in_blocks) continue;
+    call(host.flatops->fill, host.h, base + (p.offset - space.blocks_numel) + p.numel, DDH_F32, padding, 0.0, nullptr);
   }
 }
 

@@ -50,6 +50,7 @@ struct StoreModel {
       param_list[p] = &params[p];
     }
     params[3].attributes = DDH_PARAM_FROZEN;
+    params[1].grad_block = params[2].grad_block = DDH_GRID;  // for a Grouping with blocks
     program.struct_size = sizeof program;
     program.kind = DDH_PROGRAM_TRAIN;
     program.units = order;
@@ -87,7 +88,8 @@ struct SeenNorm final : NormSink {
 class DDH_HIDDEN StoreRank {
  public:
   // `copies`: windows never share pages.
-  StoreRank(const CommRank& transport, bool copies, int32_t dtype = DDH_F32, uint32_t grad_accum_steps = 1)
+  StoreRank(const CommRank& transport, bool copies, int32_t dtype = DDH_F32, uint32_t grad_accum_steps = 1,
+            const ddh::Grouping& grouping = {})
       : rank(transport.rank),
         progress_(transport.size),
         record_(progress_, rank),
@@ -111,7 +113,7 @@ class DDH_HIDDEN StoreRank {
     args.grad_accum_steps = grad_accum_steps;
     host_ = {sizeof(ddh_host), DDH_ABI_MAJOR, DDH_ABI_MINOR, static_cast<PluginSeat*>(&caller_), &get_interface};
     host.emplace(&host_);
-    layout = ddh::ModelLayout(args);
+    layout = ddh::ModelLayout(args, {}, grouping);
   }
   StoreRank(const StoreRank&) = delete;
   StoreRank& operator=(const StoreRank&) = delete;

@@ -60,6 +60,7 @@ class DataParallel : public Strategy {
   void step_begin(const ddh_step_begin_args& args) override;
   void acquire(const ddh_unit_use& use, ddh_unit_view& out) override;
   void release(const ddh_unit_use& use) override;
+  void next_block(const ddh_unit_use& use, ddh_grad_block& out) override;
   void grads_ready(const ddh_unit_use& use) override;
   void step() override;
   std::vector<ddh_state_entry> state() override;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How gradients are stored and summed: in full on every rank (FullGrads), or in a ring of a few buffers (GradRing).
+// How gradients are stored and summed: in full on every rank (FullGrads), or in a ring of a few buffers (GradRing), whole or
+// in blocks.
 #include <functional>
 
 #include "ddh/sdk/grads/full_grads.hpp"
@@ -42,17 +43,38 @@ float sum_of(int32_t world, uint32_t micro_batches, size_t space, uint64_t eleme
   return sum;
 }
 
+// Each block of the space once.
+void write_blocks(const StoreRank& rank, ddh::GradStore& store, size_t space, uint32_t micro_batch, bool last) {
+  uint64_t written = 0;
+  ddh_grad_block block{};
+  while (rank.layout.spaces[space].blocks_numel > 0 && store.next_block(space, last, block)) {
+    expect(block.grad_mode == DDH_GRAD_WRITE && block.offset % DDH_GRID == 0, "block at ", block.offset, " of mode ",
+           block.grad_mode);
+    const uint64_t first = rank.layout.place[static_cast<size_t>(block.param)].offset + block.offset;
+    for (uint64_t i = 0; i < block.numel; ++i) block.grad[i] = grad_of(rank.rank, micro_batch, space, first + i);
+    written += block.numel;
+  }
+  uint64_t wanted = 0;
+  for (const ddh::PlacedParam& p : rank.layout.spaces[space].params) wanted += p.in_blocks ? p.numel : 0;
+  expect(written == wanted, "blocks of ", written, " elements, of ", wanted);
+}
+
 // The backward of one micro-batch: the units in reverse. A unit writes its parameters, and padding stays as it is.
 void backward(StoreRank& rank, ddh::GradStore& store, uint32_t micro_batch, bool last) {
   for (int32_t unit = 2; unit >= 0; --unit) {
     for (const size_t s : rank.layout.unit_uses[static_cast<size_t>(unit)]) {
       const ddh::FlatSpace& space = rank.layout.spaces[s];
       if (!space.trained()) continue;
+      if (space.numel == space.blocks_numel) continue;
       float* const to = store.writable(s);
       for (const ddh::PlacedParam& p : space.params)
-        for (uint64_t i = p.offset; i < p.offset + p.numel; ++i) to[i] = grad_of(rank.rank, micro_batch, s, i);
+        for (uint64_t i = p.offset; !p.in_blocks && i < p.offset + p.numel; ++i)
+          to[i - space.blocks_numel] = grad_of(rank.rank, micro_batch, s, i);
     }
-    for (const size_t s : rank.layout.trained_spaces(unit, 0)) store.ready(s, last);
+    for (const size_t s : rank.layout.trained_spaces(unit, 0)) {
+      write_blocks(rank, store, s, micro_batch, last);
+      store.ready(s, last);
+    }
   }
 }
 
@@ -95,6 +117,32 @@ TEST_CASE("the sums over ranks and micro-batches are on the rank of the segment,
       }
     });
   }
+}
+
+// One and two blocks in the buffers, and as many as fit by default.
+TEST_CASE("gradients in blocks have the sums of whole ones, and the planned memory and calls", "[grads]") {
+  const int world = GENERATE(2, 3, 4, 5, 8);
+  const auto micro_batches = GENERATE(1U, 2U, 3U);
+  const auto buffer_bytes = GENERATE(DDH_GRID * 4U, DDH_GRID * 8U, 0U);
+  const bool overlaps = GENERATE(true, false), copies = GENERATE(false, true);
+  INFO(world << " ranks, " << micro_batches << " micro-batches, " << buffer_bytes << " bytes, overlap " << overlaps);
+  in_stores(world, [&](CommRank& transport) {
+    ddh::Grouping grouping;
+    grouping.whole_grad_bytes = 1;
+    StoreRank rank(transport, copies, DDH_F32, micro_batches, grouping);
+    ddh::GradRing store(rank.layout, rank.args, {.overlap = overlaps, .buffer_bytes = buffer_bytes});
+    expect(rank.layout.spaces[rank.space_of(1)].blocks_numel == 192, "no blocks beside a tied parameter");
+    expect(rank.layout.spaces[rank.space_of(2)].blocks_numel == 256, "no blocks alone in a space");
+    store.materialize(*rank.host);
+    expect(rank.bytes(DDH_TAG_GRAD) == store.bytes(), "planned ", store.bytes(), ", took ", rank.bytes(DDH_TAG_GRAD));
+    for (int step = 0; step < 2; ++step) {
+      for (uint32_t m = 0; m < micro_batches; ++m) backward(rank, store, m, m + 1 == micro_batches);
+      store.reduce_all();
+      expect_sums(rank, store, micro_batches);
+      store.step_done();
+    }
+    for (const auto& [param, numel] : rank.norm.numel) expect(numel <= 2 * 200, "a gradient counted too often");
+  });
 }
 
 TEST_CASE("each trained element counts once in the norm, after the last micro-batch", "[grads]") {

@@ -32,10 +32,16 @@ class CodedGrads final : public GradStore {
   // With the codec's most rounds.
   [[nodiscard]] SentBytes sent_bytes() const override;
   [[nodiscard]] uint32_t reduce_calls() const override;
+  [[nodiscard]] uint32_t calls_per_reduction(size_t space) const override {
+    return others_->calls_per_reduction(space);
+  }
   void materialize(const Host& host) override;
   void step_begin(int64_t step) override;
   float* writable(size_t space) override;
   void ready(size_t space, bool last) override;
+  bool next_block(size_t space, bool last, ddh_grad_block& out) override {
+    return others_->next_block(space, last, out);
+  }
   void reduce_all() override;
   [[nodiscard]] const float* sum(size_t space) override;
   [[nodiscard]] bool sums_are_whole() const override { return others_->sums_are_whole(); }

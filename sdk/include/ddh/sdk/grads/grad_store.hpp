@@ -21,16 +21,21 @@ class GradStore {
   [[nodiscard]] virtual uint64_t comm_bytes() const { return 0; }
   // What this rank sends in a step of the run's first program.
   [[nodiscard]] virtual SentBytes sent_bytes() const = 0;
+  // Calls that sum a space once, if it is not coded.
+  [[nodiscard]] virtual uint32_t calls_per_reduction(size_t /*space*/) const { return 1; }
   // Calls that sum, beside the reductions of the spaces that are not coded.
   [[nodiscard]] virtual uint32_t reduce_calls() const { return 0; }
   virtual void materialize(const Host& host) = 0;
 
   virtual void step_begin(int64_t /*step*/) {}
-  // Full-size memory for a unit's backward to write to. [collective]
+  // Full-size memory for a unit's backward to write to, after FlatSpace::blocks_numel. [collective]
   virtual float* writable(size_t space) = 0;
   // This rank has written all gradients of the space. `last`: they are the last ones of this step, so their sum counts
   // in the norm.
   virtual void ready(size_t space, bool last) = 0;
+  // After a unit's backward, for a space with gradients in blocks: the block that was given before is written; gives
+  // the next one. Returns false if there are no more. Then `ready` follows. [collective]
+  virtual bool next_block(size_t /*space*/, bool /*last*/, ddh_grad_block& /*out*/) { return false; }
   // Sums all gradients that are ready and not summed yet over the ranks. [collective]
   virtual void reduce_all() = 0;
 

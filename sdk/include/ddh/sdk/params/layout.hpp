@@ -21,8 +21,9 @@ inline constexpr uint64_t round_up_to_grid(uint64_t numel) { return (numel + kGr
 
 struct PlacedParam {
   int32_t param;
-  uint64_t offset;  // first element in the flat space, a multiple of kGrid
-  uint64_t numel;   // without padding
+  uint64_t offset;         // first element in the flat space, a multiple of kGrid
+  uint64_t numel;          // without padding
+  bool in_blocks = false;  // its gradient comes in blocks
 };
 
 // One segment of a flat space for each rank: contiguous, in rank order, in elements. Segments are as even as the grid
@@ -49,6 +50,8 @@ struct FlatSpace {
   std::string name;         // "h.3"
   std::vector<PlacedParam> params;
   uint64_t numel = 0;  // padded
+  // The first elements, of the parameters whose gradients come in blocks (DDH_GRAD_LATER).
+  uint64_t blocks_numel = 0;
   Cut cut;
 
   [[nodiscard]] bool trained() const { return trained_by != 0; }
@@ -71,6 +74,8 @@ struct FlatSpace {
 struct Grouping {
   uint64_t bucket_bytes = 0;      // a bucket gets units, in backward order, until it has this size; 0: one unit each
   uint64_t persistent_bytes = 0;  // parameters of at most this size stay gathered, in their own spaces; 0: none
+  // In units that have more bytes of gradients, those of parameters with a grad_block come in blocks; 0: all are whole.
+  uint64_t whole_grad_bytes = 0;
   // Per parameter: a number, equal for those that use the same slots of the optimizer, so that no slot takes memory for a
   // parameter that does not use it. Empty: all parameters may share spaces.
   std::vector<int32_t> slot_use;

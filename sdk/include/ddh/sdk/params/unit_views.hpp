@@ -19,7 +19,8 @@ class UnitViews {
   UnitViews(const ddh_model_desc& model, const ModelLayout& layout);
 
   // Fills `out` for one use of a unit. `data(space)`: base of a flat space's values. `grad(space)`: base of its fp32
-  // gradients; called only in backward, for trained parameters. The view is valid until the next fill for this unit.
+  // gradients after FlatSpace::blocks_numel; called only in backward, for trained parameters whose gradients do not come in
+  // blocks. The view is valid until the next fill for this unit.
   void fill(const ddh_unit_use& use, uint64_t version, const std::function<void*(size_t space)>& data,
             const std::function<float*(size_t space)>& grad, ddh_unit_view& out);
 

@@ -47,7 +47,11 @@ class Exchange {
   // Sums this rank's segment over the ranks' buffers. `dst`: the destination; nullptr: the segment in the buffer.
   // `ranges`: the parameters in the segment. `flags`: DDH_REDUCE_*. wait waits for the other ranks' segments.
   // [collective]
-  void reduce(const FlatSpace& space, float* dst, const std::vector<ddh_range>& ranges, uint32_t flags);
+  void reduce(const std::vector<uint64_t>& segment_numel, float* dst, const std::vector<ddh_range>& ranges,
+              uint32_t flags);
+  void reduce(const FlatSpace& space, float* dst, const std::vector<ddh_range>& ranges, uint32_t flags) {
+    reduce(space.cut.segment_numel, dst, ranges, flags);
+  }
   void wait();
 
  private:
@@ -56,15 +60,20 @@ class Exchange {
   ddh_exchange* exchange_ = nullptr;
 };
 
-// Zeroes the padding between parameters in a buffer that held another space before, on the default stream.
+// Zeroes the padding between parameters in a buffer that held another space before, on the default stream. `base`: the
+// gradients after FlatSpace::blocks_numel.
 void zero_padding(const Host& host, const FlatSpace& space, float* base);
+
+inline bool is_last_micro_batch(const ddh_unit_use& use, const ddh_attach_args& args) {
+  return static_cast<uint32_t>(use.micro_batch) + 1 == args.grad_accum_steps;
+}
 
 // Implements grads_ready: marks the gradients that this use of a unit has completed as ready in `grads`. In micro_first
 // order only the last micro-batch does this, after the others were added to it.
 template <class Grads>
 void hand_over(const ddh_unit_use& use, const ddh_attach_args& args, const ModelLayout& layout, UnitViews& views,
                Grads& grads) {
-  const bool last = static_cast<uint32_t>(use.micro_batch) + 1 == args.grad_accum_steps;
+  const bool last = is_last_micro_batch(use, args);
   if (args.reduce_order == DDH_MICRO_FIRST && !last) return;
   for (const size_t s : layout.trained_spaces(use.unit, use.program)) {
     grads.ready(s, last);

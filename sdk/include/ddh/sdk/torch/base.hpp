@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ddh/sdk/later_gradients.hpp"
 #include "ddh/sdk/model.hpp"
 #include "ddh/sdk/torch/device.hpp"
 #include "ddh/sdk/torch/errors.hpp"
@@ -35,6 +36,9 @@ class TorchBase : public Model {
   void backward(const ddh_unit_call& c) final {
     in_torch(c.stream, [&] { run_backward(c); });
   }
+  void gradient_block(const ddh_unit_call& c, const ddh_grad_block& block) final {
+    in_torch(c.stream, [&] { later_.write(block); });
+  }
   void metrics(int32_t program, int32_t micro_batch, double* sums, double* counts) final {
     in_torch(nullptr, [&] { give_metrics(program, micro_batch, sums, counts); });
   }
@@ -45,6 +49,7 @@ class TorchBase : public Model {
       call.emplace(host, device_, warnings_);
     } catch (const std::exception&) {  // the run ends; nothing is counted any more
     }
+    later_.clear();
     forget(micro_batch);
     forget_transfers(micro_batch);
   }
@@ -79,6 +84,20 @@ class TorchBase : public Model {
   [[nodiscard]] const TorchDevice& device() const { return device_; }
   [[nodiscard]] Transfers& transfers() { return transfers_; }
 
+  // What the last backward left for gradient_block.
+  [[nodiscard]] LaterGradients& later() { return later_; }
+  // Of the parameters of a view that are DDH_GRAD_LATER and that this backward did not use.
+  void keep_zeros(const ddh_unit_view& view) {
+    for (uint32_t i = 0; i < view.n_params; ++i) {
+      const ddh_param_view& p = *ddh_view_param(&view, i);
+      if (!is_later(p) || later_.keeps(p.param)) continue;
+      later_.keep(p, [where = device_.where()](const ddh_grad_block& block) {
+        if (block.grad_mode == DDH_GRAD_WRITE)
+          tensor_at(block.grad, {static_cast<int64_t>(block.numel)}, at::kFloat, where).zero_();
+      });
+    }
+  }
+
  private:
   void forget_transfers(int32_t micro_batch) noexcept {
     if (uploaded_ == micro_batch) batch_.clear();
@@ -88,6 +107,7 @@ class TorchBase : public Model {
   const TorchDevice device_;
   TorchWarnings warnings_;
   Transfers transfers_{host, device_};
+  LaterGradients later_;
   std::vector<at::Tensor> batch_;  // copies on the device, of micro-batch `uploaded_`
   int32_t uploaded_ = -1;
 };

@@ -27,10 +27,12 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "ddh/sdk/torch/base.hpp"
+#include "ddh/sdk/torch/block_linear.hpp"
 #include "ddh/sdk/torch/dropout.hpp"
 #include "ddh/sdk/torch/sync_batch_norm.hpp"
 #include "ddh/sdk/torch/unit_params.hpp"
@@ -110,8 +112,10 @@ class TorchModel : public TorchBase {
     micro.carry.clear();
     UnitParams& params = params_of(c);
     const BoundParams bound(params, *c.view);
+    view_ = c.view;
     if (!roots.empty()) torch::autograd::backward(roots, gradients);
     params.take_gradients(*c.view);
+    keep_zeros(*c.view);
     for (const at::Tensor& input : boundary.inputs) micro.carry.push_back(input.grad());
   }
 
@@ -170,6 +174,21 @@ class TorchModel : public TorchBase {
   // undefined.
   std::vector<at::Tensor> on_device(const UnitRun& run, const std::vector<at::Tensor>& tensors) {
     return TorchBase::on_device(run.micro_batch, tensors, run.stream);
+  }
+
+  // Called in run_unit: y (..., out) = x (..., in) w^T + b in the weight's dtype. `weight`, `bias`: indices in `params`; no
+  // bias: nullopt. The gradient of a weight that has a grad_block is computed in its blocks.
+  at::Tensor linear(const UnitRun& run, const std::vector<at::Tensor>& params, size_t weight,
+                    std::optional<size_t> bias, const at::Tensor& x) {
+    const at::Tensor &w = params[weight], in = x.to(w.scalar_type());
+    const std::optional<at::Tensor> b = bias ? std::optional(params[*bias]) : std::nullopt;
+    const int32_t param = describe().units[run.unit]->params[weight];
+    if (describe().params[param]->grad_block == 0 || !w.requires_grad() || !at::GradMode::is_enabled())
+      return at::linear(in, w, b);
+    const at::Tensor rows = in.reshape({-1, in.size(-1)});
+    std::vector<int64_t> sizes = in.sizes().vec();
+    sizes.back() = w.size(0);
+    return HandOver::apply(at::linear(rows, w.detach(), b), rows, w, taker(param, weight)).view(sizes);
   }
 
   // Called in run_unit: counter-based dropout, equal in a recomputed forward and for every number of ranks. `site`
@@ -276,6 +295,22 @@ class TorchModel : public TorchBase {
                                 s.count, host, samples->second);
   }
 
+  // What computes the gradient of a weight of the unit whose backward runs, or leaves it for gradient_block.
+  const TakeRows* taker(int32_t param, size_t index) {
+    std::unique_ptr<TakeRows>& take = takers_[{param, index}];
+    if (take == nullptr)
+      take = std::make_unique<TakeRows>([this, param, index](const at::Tensor& x, const at::Tensor& dy) {
+        const ddh_param_view& p = *ddh_view_param(view_, static_cast<uint32_t>(index));
+        const auto write = [x, dy](const ddh_grad_block& block) { write_rows(x, dy, block); };
+        if (is_later(p)) return later().keep(p, write);
+        if (p.grad == nullptr) return;
+        ddh_param_view added = p;
+        added.grad_mode = DDH_GRAD_ADD;  // UnitParams has zeroed what is to be stored
+        for_blocks(added, describe().params[param]->grad_block, write);
+      });
+    return take.get();
+  }
+
   const ddh_program_desc& program(const ddh_unit_call& c) { return *describe().programs[c.program]; }
 
   // LibTorch's number of threads is a setting of the calling thread.
@@ -341,6 +376,8 @@ class TorchModel : public TorchBase {
   bool syncs_batch_norm_ = false;
   std::map<int32_t, MicroBatch> micro_batches_;
   std::map<ParamsKey, std::unique_ptr<UnitParams>> params_;
+  std::map<std::pair<int32_t, size_t>, std::unique_ptr<TakeRows>> takers_;  // by parameter and its index in the unit
+  const ddh_unit_view* view_ = nullptr;                                     // of the backward that runs
 };
 
 }  // namespace DDH_HIDDEN

@@ -101,6 +101,26 @@ TEST_CASE("unsupported dtypes of files or views and invalid factors are refused"
   CHECK_THAT(refusal({.options = {scale, 0, DDH_F32}}), Catch::Contains("'p0' has lr_scale"));
 }
 
+TEST_CASE("blocks of gradients are whole rows on the grid, of parameters that one unit uses once", "[check]") {
+  const auto refused = [](std::vector<int64_t> shape, uint64_t grad_block, const std::vector<int32_t>& units = {0, 1}) {
+    ddh::ModelDesc desc("blocks");
+    desc.add_param(0, "w", std::move(shape), {}, 0, {}, {.grad_block = grad_block});
+    desc.add_param(1, "v", {4}, {});
+    desc.add_unit("first", {0});
+    desc.add_unit("last", {1});
+    desc.add_program({DDH_PROGRAM_TRAIN, "program", units, {"loss"}, 8, "samples"});
+    return sentence_of([&] { check_model(desc.get(), kAll); });
+  };
+  CHECK(refused({100, 8}, 64).empty());
+  CHECK(refused({100, 8}, 800 / 64 * 64).empty());
+  CHECK(refused({128}, 64).empty());
+  CHECK_THAT(refused({100, 8}, 8), Catch::Contains("'w' has a grad_block of 8") && Catch::Contains("multiple of 64"));
+  CHECK_THAT(refused({100, 6}, 64), Catch::Contains("whole rows of 6 elements"));
+  CHECK_THAT(refused({100, 8}, 832), Catch::Contains("at most all 800"));
+  CHECK_THAT(refused({100, 8}, 64, {0, 1, 0}), Catch::Contains("several units or positions use it"));
+  CHECK_THAT(refusal({.options = {.grad_block = 64}}), Catch::Contains("'p0' has a grad_block of 64"));
+}
+
 TEST_CASE("a plugin declares the features that its model uses", "[check]") {
   const uint64_t all = kAll;
   CHECK_THAT(refusal({.flags = {0, kInputGrad, 0}, .trainable = {1, 0, 1}}, all & ~DDH_FEATURE_POSITIONS),
