@@ -11,6 +11,7 @@ inline namespace v1 DDH_HIDDEN {
 namespace {
 
 constexpr uint64_t kMostBufferBytes = uint64_t{64} << 20;
+constexpr uint64_t kWholePart = 4;  // by default a unit is whole up to a quarter of the buffers, as blocks cost little
 
 // A block in the order of the flat space.
 struct Placed {
@@ -182,7 +183,7 @@ Grouping with_blocks(Grouping grouping, const ddh_attach_args& args, uint64_t op
     if (std::any_of(programs.begin(), programs.end(), trains))
       all += round_up_to_grid(args.model->params[p]->numel) * sizeof(float);
   }
-  grouping.whole_grad_bytes = grad_buffer_limit(all, args, option);
+  grouping.whole_grad_bytes = option > 0 ? option : grad_buffer_limit(all, args, 0) / kWholePart;
   return grouping;
 }
 

@@ -62,8 +62,8 @@ uint64_t GradRing::make_batches() {
   for (size_t s = 0; s < spaces_.size(); ++s) {
     const FlatSpace& space = layout_->spaces[s];
     if (!has_blocks(s)) continue;
-    // Two blocks for each rank, or more if that is still little of the space.
-    const uint64_t enough = 2 * static_cast<uint64_t>(args_.world_size) * largest_block(*args_.model, space);
+    // A block for each rank and those that two ranks share, or more if that is still little of the space.
+    const uint64_t enough = (3 * static_cast<uint64_t>(args_.world_size) + 1) / 2 * largest_block(*args_.model, space);
     const uint64_t numel = std::min(limit / (options_.overlap ? 2 : 1), std::max(enough, largest / kBatchesOfLargest));
     spaces_[s].batches = block_batches(*args_.model, space, args_.rank, numel);
     spaces_[s].rest = rest_of(space, args_.rank);

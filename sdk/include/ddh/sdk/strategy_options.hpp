@@ -60,7 +60,7 @@ inline constexpr Option kGradBufferBytes = {
         "full gradients, whichever takes less memory on all ranks together. One buffer less means that gradients are "
         "reduced before the next are computed; the log says so. null: 64 MiB, or the limit with which all ranks "
         "together "
-        "take at most what zero1's gradients take, if that is less."};
+        "take at most what zero1's gradients take, if that is less; then units above a quarter of it have blocks."};
 inline constexpr Option kGradRingOptions[] = {kOverlapComm, kGradBufferBytes};
 
 inline uint64_t grad_buffer_bytes(const SectionOptions& options) {

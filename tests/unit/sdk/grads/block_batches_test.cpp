@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
+#include "ddh/sdk/later_gradients.hpp"
 #include "ddh/sdk/model.hpp"
 #include "fixtures/harness/attach_args.hpp"
 #include "fixtures/harness/throws.hpp"
@@ -139,7 +140,7 @@ TEST_CASE("blocks need several ranks, larger units and gradients that are not ke
   ddh_attach_args args = made.get();
   const auto limit = [&](uint64_t option) { return ddh::with_blocks({}, args, option).whole_grad_bytes; };
   CHECK(limit(1000) == 1000);
-  CHECK(limit(0) == (2 * 50 * 64 + 128) * sizeof(float) / 2);
+  CHECK(limit(0) == (2 * 50 * 64 + 128) * sizeof(float) / 2 / 4);
   args.grad_accum_steps = 2;
   CHECK(limit(1000) == 1000);
   args.reduce_order = DDH_MICRO_FIRST;
@@ -153,4 +154,20 @@ TEST_CASE("blocks need several ranks, larger units and gradients that are not ke
   // An optimizer of whole parameters.
   const std::vector<bool> whole(3, true);
   CHECK(ddh::ModelLayout(args, whole, ddh::with_blocks({}, args, 1000)).spaces.at(0).blocks_numel == 0);
+}
+
+TEST_CASE("a block has whole rows on the grid, and small matrices have none", "[blocks]") {
+  const auto block = [](std::vector<int64_t> shape) { return ddh::grad_block_of(shape); };
+  CHECK(block({4096, 25088}) == 16 * 25088);
+  CHECK(block({4096, 4096}) == 16 * 4096);
+  CHECK(block({50304, 64}) == 25152 / 64 / 16 * 16 * 64);
+  CHECK(block({100'000, 5}) == 4096 / 5 / 64 * 64 * 5);  // 64 rows are the least on the grid
+  CHECK(block({100'000}) == 4096);
+  CHECK(block({255, 256}) == 0);
+  CHECK(block({20, 100'000}) == 0);  // not two blocks
+  CHECK(block({}) == 0);
+  for (int64_t row = 1; row < 300; ++row) {
+    const uint64_t numel = block({70'000, row});
+    CHECK((numel % kGrid == 0 && numel % static_cast<uint64_t>(row) == 0 && numel > 0));
+  }
 }

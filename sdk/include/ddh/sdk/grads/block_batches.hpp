@@ -47,7 +47,8 @@ struct BlockBatch {
 // FullGrads takes less a segment, if that is less.
 [[nodiscard]] uint64_t grad_buffer_limit(uint64_t all, const ddh_attach_args& args, uint64_t option);
 
-// For GradRing: `grouping` with gradients in blocks, in the units whose gradients are larger than these buffers. With
+// For GradRing: `grouping` with gradients in blocks, in the units whose gradients are larger than `option`, or by default than
+// a quarter of these buffers. With
 // accumulation in DDH_MICRO_FIRST order gradients are whole, because the sum of the micro-batches is; on one rank too,
 // because its segment is.
 [[nodiscard]] Grouping with_blocks(Grouping grouping, const ddh_attach_args& args, uint64_t option);
