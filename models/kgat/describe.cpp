@@ -72,7 +72,8 @@ void Kgat::add_units() {
   if (config_.variant != Variant::kKgat) return;
   // torch counts the fans of three dimensions so.
   desc_.add_unit("transr", {desc_.add_param(transr_unit(), "relation_embed.weight", {R, k}, xavier(k, R)),
-                            desc_.add_param(transr_unit(), "trans_M", {R, d, k}, xavier(d * k, R * k))});
+                            desc_.add_param(transr_unit(), "trans_M", {R, d, k}, xavier(d * k, R * k), 0, {},
+                                            {.grad_block = ddh::grad_block_of({R, d, k})})});
 }
 
 void Kgat::add_programs() {

@@ -36,6 +36,36 @@ void give_nothing(const ddh_param_view& w, int64_t first, int64_t n, at::Device 
   }
 }
 
+namespace {
+
+// Of the matrices: each relation's is a product of its rows of x (rows, d) and dy (rows, k).
+struct MatrixGradients {
+  ops::Products& products;
+  std::vector<RelationGroup> groups;
+  at::Tensor x, dy;
+  at::Device device;
+
+  // Some relations, or all.
+  void write(const ddh_grad_block& block) const {
+    const int64_t d = x.size(1), k = dy.size(1), numel = d * k, n = static_cast<int64_t>(block.numel);
+    const int64_t first = static_cast<int64_t>(block.offset) / numel;
+    ddh_param_view to{};
+    to.grad = block.grad, to.numel = block.numel, to.grad_mode = block.grad_mode;
+    int64_t done = 0;  // elements of the block
+    for (const RelationGroup& group : groups) {
+      const int64_t at = (group.relation - first) * numel;
+      if (at < 0 || at >= n) continue;
+      give_nothing(to, done, at - done, device);
+      products.backward_weight({group.n_rows, k, d}, ops::operand(rows_of(x, group)), ops::operand(rows_of(dy, group)),
+                               block.grad + at, ops::adds(to));
+      done = at + numel;
+    }
+    give_nothing(to, done, n - done, device);
+  }
+};
+
+}  // namespace
+
 at::Tensor relation_vectors(const UnitContext& u) {
   return ops::widened(ops::table(ops::param(u.view, kRelations), u.graph.n_relations, u.config.relation_dim, u.device));
 }
@@ -50,23 +80,18 @@ at::Tensor project(const UnitContext& u, const at::Tensor& x) {
 }
 
 at::Tensor project_backward(const UnitContext& u, const at::Tensor& dy, const at::Tensor& x) {
-  const int64_t d = u.config.embed_dim, k = u.config.relation_dim, numel = d * k;
+  const int64_t d = u.config.embed_dim, k = u.config.relation_dim;
   const ddh_param_view& w = ops::param(u.view, kMatrices);
   const at::Tensor narrow_dy = u.narrowed(dy);
   const at::Tensor dx = at::empty(x.sizes(), x.options().dtype(at::kFloat));
-  int64_t done = 0;  // elements of the gradient of the matrices
-  for (const RelationGroup& group : u.batch.groups) {
-    const void *of_dy = ops::operand(rows_of(narrow_dy, group)), *of_x = ops::operand(rows_of(x, group));
-    if (w.grad != nullptr) {
-      give_nothing(w, done, group.relation * numel - done, u.device);
-      u.products.backward_weight({group.n_rows, k, d}, of_x, of_dy, ops::grad(w) + group.relation * numel,
-                                 ops::adds(w));
-      done = (group.relation + 1) * numel;
-    }
-    u.products.forward({group.n_rows, k, d}, of_dy, matrix_of(u, group.relation), nullptr,
-                       ops::result(rows_of(dx, group)));
-  }
-  if (w.grad != nullptr) give_nothing(w, done, u.graph.n_relations * numel - done, u.device);
+  const MatrixGradients gradients{u.products, u.batch.groups, x, narrow_dy, u.device};
+  if (ddh::is_later(w))
+    u.later.keep(w, [gradients](const ddh_grad_block& block) { gradients.write(block); });
+  else if (w.grad != nullptr)
+    gradients.write({sizeof(ddh_grad_block), w.param, 0, w.numel, ops::grad(w), w.grad_mode, 0});
+  for (const RelationGroup& group : u.batch.groups)
+    u.products.forward({group.n_rows, k, d}, ops::operand(rows_of(narrow_dy, group)), matrix_of(u, group.relation),
+                       nullptr, ops::result(rows_of(dx, group)));
   return dx;
 }
 

@@ -16,14 +16,14 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
-// Elements of a block of the gradient of a matrix: a 128th of it, between 16 and 256 KiB, in multiples of 16 rows for the
-// kernels of products. 0: the matrix is so small that its gradient is better whole.
+// Elements of a block of the gradient of a parameter: a 128th of it, between 16 and 256 KiB, of a matrix in multiples of 16
+// rows for the kernels of products. 0: it is so small that its gradient is better whole.
 inline uint64_t grad_block_of(const std::vector<int64_t>& shape) {
-  constexpr uint64_t kLeastMatrix = 64 * 1024, kBlocks = 128, kLeast = 4 * 1024, kMost = 64 * 1024, kRows = 16;
+  constexpr uint64_t kLeastMatrix = 64 * 1024, kBlocks = 128, kLeast = 4 * 1024, kMost = 64 * 1024;
   uint64_t row = 1, rows = shape.empty() ? 0 : static_cast<uint64_t>(shape[0]);
   for (size_t d = 1; d < shape.size(); ++d) row *= static_cast<uint64_t>(shape[d]);
   if (rows * row < kLeastMatrix) return 0;
-  const uint64_t step = std::lcm(kRows, DDH_GRID / std::gcd(row, uint64_t{DDH_GRID}));
+  const uint64_t step = std::lcm(shape.size() == 2 ? uint64_t{16} : 1, DDH_GRID / std::gcd(row, uint64_t{DDH_GRID}));
   const uint64_t wanted = std::clamp(rows * row / kBlocks, kLeast, kMost) / row;
   const uint64_t of_block = std::max<uint64_t>(1, wanted / step) * step;
   return 2 * of_block <= rows ? of_block * row : 0;

@@ -165,6 +165,7 @@ TEST_CASE("a block has whole rows on the grid, and small matrices have none", "[
   CHECK(block({100'000}) == 4096);
   CHECK(block({255, 256}) == 0);
   CHECK(block({20, 100'000}) == 0);  // not two blocks
+  CHECK(block({125, 64, 64}) == 64 * 64);
   CHECK(block({}) == 0);
   for (int64_t row = 1; row < 300; ++row) {
     const uint64_t numel = block({70'000, row});
