@@ -80,14 +80,10 @@ std::string choices_of(const CommandLine& line, Registry& registry) {
     RunPlace place = choose_place(user, registry);
     place_on_hosts(host, place);
     const PreparedRun run = prepare_run(std::move(user), registry, place);
-    out = {{"model", run.model.id()},
-           {"strategy", run.strategy.id()},
-           {"transport", run.comm.id()},
-           {"device", run.device.id()},
-           {"hosts", run.n_hosts},
-           {"ranks", run.world_size},
-           {"run_dir", run.run_dir.string()},
-           {"threads_per_rank", run.threads_per_rank}};
+    out = {{"model", run.model.id()},         {"strategy", run.strategy.id()},
+           {"transport", run.transports()},   {"device", run.device.id()},
+           {"hosts", run.n_hosts()},          {"ranks", run.world_size},
+           {"run_dir", run.run_dir.string()}, {"threads_per_rank", run.threads_per_rank}};
   } catch (const std::exception& error) {
     out = {{"problem", sentence_of(error)}};
   }

@@ -42,7 +42,7 @@ std::vector<std::string> plugin_files(const UserConfig& user, const Config& host
     int32_t kind;
     const char* key;
   };
-  const bool is_between = n_hosts > 1 && host.find("comm.plugin")->source == "default";
+  const bool is_auto = host.text("comm.plugin") == kAutoComm;
   std::vector<std::string> out;
   const auto add = [&](int32_t kind, const std::string& choice, const fs::path& base) {
     try {
@@ -61,7 +61,8 @@ std::vector<std::string> plugin_files(const UserConfig& user, const Config& host
   for (const Role& role :
        {Role{DDH_KIND_MODEL, "model.plugin"}, Role{DDH_KIND_STRATEGY, "strategy.plugin"},
         Role{DDH_KIND_OPTIMIZER, "optimizer.plugin"}, Role{DDH_KIND_SCHEDULE, "schedule.type"},
-        Role{DDH_KIND_COMM, is_between ? "comm.between" : "comm.plugin"}, Role{DDH_KIND_DEVICE, "device.plugin"}})
+        Role{DDH_KIND_COMM, is_auto ? "comm.inside" : "comm.plugin"},
+        Role{DDH_KIND_COMM, is_auto && n_hosts > 1 ? "comm.between" : ""}, Role{DDH_KIND_DEVICE, "device.plugin"}})
     if (const Config::Value* const value = host.find(role.key); value != nullptr && value->value.is_string())
       add(role.kind, value->value.get<std::string>(), base_of(user, role.key));
   for (const std::string& monitor : host.get<std::vector<std::string>>("monitor.plugins"))
@@ -209,7 +210,8 @@ void place_on_hosts(const Config& host, RunPlace& place) {
   place.world_size = 0;
   for (const Host& one : hosts) place.world_size += one.slots;
   place.local_size = hosts.front().slots;
-  place.n_hosts = static_cast<int>(hosts.size());
+  if (hosts.size() > 1)
+    for (const Host& one : hosts) place.ranks_of_hosts.push_back(one.slots);
   place.has_other_launchers = hosts.size() > 1;
 }
 

@@ -101,6 +101,7 @@ std::vector<std::string> libraries_of(const PreparedRun& run) {
   const auto add = [&](const Plugin& plugin) { files.push_back(plugin.file.string()); };
   for (const Plugin* plugin : {&run.model, &run.strategy, &run.comm, &run.device, &run.schedule}) add(*plugin);
   if (run.has_host_comm()) add(run.host_comm);
+  if (run.has_inside_comm()) add(run.inside_comm);
   if (run.has_codec()) add(run.codec);
   for (const RunPlan::Optimizer& optimizer : run.optimizers) add(optimizer.plugin);
   for (const RunPlan::Optimizer& follower : run.followers) add(follower.plugin);

@@ -72,6 +72,11 @@ void refuse_known_word(const Wish& wish) {
     ddh::fail(DDH_INVALID_ARGUMENT, "section '", kHostCommSection, "' ", where(wish),
               " belongs to no transport of the run: only a transport of GPU memory has one of host memory beside it; ",
               "leave it out");
+  if (head_of(wish.key) == kInsideCommSection)
+    ddh::fail(
+        DDH_INVALID_ARGUMENT, "section '", kInsideCommSection, "' ", where(wish),
+        " belongs to no transport of the run: only with comm.plugin=auto on several hosts, of which one has several ",
+        "ranks, there are two transports; name its options in section 'comm'");
   std::vector<std::string> names;
   std::string list, same_name;
   for (const Section& section : sections) {
@@ -290,7 +295,8 @@ class Reader {
 
   // Whether a transport that is not known yet decides if there is such a section.
   [[nodiscard]] bool is_open(const Wish& wish) const {
-    return !plugin_sections_ && head_of(wish.key) == kHostCommSection;
+    const std::string section = head_of(wish.key);
+    return !plugin_sections_ && (section == kHostCommSection || section == kInsideCommSection);
   }
 
   // Null on the command line removes the file's value of the key, under any name, and an earlier value of this name.

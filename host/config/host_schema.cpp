@@ -164,11 +164,14 @@ constexpr const char* kPrecision = R"json({"properties": {
 }})json";
 
 constexpr const char* kComm = R"json({"properties": {
-  "plugin": {"type": "string", "default": "", "description": "transport between ranks: name, path or path:id"},
+  "plugin": {"type": "string", "default": "",
+    "description": "transport between all ranks: name, path or path:id; auto: comm.inside, on several hosts comm.between too"},
+  "inside": {"type": "string", "default": "",
+    "description": "transport between ranks of one host; section comm_inside has its options where there are several hosts"},
   "host": {"type": "string", "default": "",
     "description": "transport of host memory beside one of device memory; section comm_host has its options"},
   "between": {"type": "string", "default": "",
-    "description": "transport of a run on several hosts, where comm.plugin is not given"},
+    "description": "transport between hosts, and between all ranks where each host has one"},
   "windows": {"type": "string", "enum": ["auto", "copy"], "default": "auto",
     "description": "auto uses shared pages if the transport has them; copy always uses private copies"},
   "poison": {"type": "boolean", "default": false,
@@ -330,7 +333,7 @@ Schema add_plugin_options(std::vector<Section>& sections, const std::string& sec
 }
 
 bool is_plugin_section(std::string_view section) {
-  return section == kHostCommSection || section.starts_with(kFurtherOptimizer) ||
+  return section == kHostCommSection || section == kInsideCommSection || section.starts_with(kFurtherOptimizer) ||
          section.starts_with(kFurtherSchedule) ||
          std::find(kPluginSections.begin(), kPluginSections.end(), section) != kPluginSections.end();
 }

@@ -20,6 +20,8 @@ struct Section {
 
 // The options of the transport that comm.host names. The section exists where such a transport is needed.
 inline constexpr const char* kHostCommSection = "comm_host";
+// The value of comm.plugin that stands for comm.inside and comm.between.
+inline constexpr const char* kAutoComm = "auto";
 
 // All sections of a config in printing order, with the host's own options. A plugin's section has the option that
 // chooses the plugin; add_plugin_options adds the plugin's options.

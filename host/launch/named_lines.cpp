@@ -11,7 +11,7 @@
 namespace ddhost {
 namespace {
 
-void write_all(int stream, const std::string& text) {
+void write_whole(int stream, const std::string& text) {
   for (size_t done = 0; done < text.size();) {
     const ssize_t n = ::write(stream, text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
@@ -42,7 +42,7 @@ void NamedLines::end() {
 }
 
 void NamedLines::write_line(size_t bytes) {
-  write_all(stream_, name_ + line_.substr(0, bytes) + "\n");
+  write_whole(stream_, name_ + line_.substr(0, bytes) + "\n");
   line_.erase(0, bytes);
 }
 

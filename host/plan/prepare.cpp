@@ -27,6 +27,7 @@
 #include "plan/load_guard.hpp"
 #include "plan/replaced_plugins.hpp"
 #include "plan/run_folder.hpp"
+#include "plan/transports.hpp"
 #include "plugin/capabilities.hpp"
 
 namespace fs = std::filesystem;
@@ -46,7 +47,8 @@ std::vector<Role> roles_of(PreparedRun& plan) {
   std::vector<Role> roles = {role(DDH_KIND_MODEL, plan.model), role(DDH_KIND_STRATEGY, plan.strategy)};
   for (RunPlan::Optimizer& optimizer : plan.optimizers)
     roles.push_back({DDH_KIND_OPTIMIZER, optimizer.section, &optimizer.plugin});
-  roles.push_back(role(DDH_KIND_COMM, plan.comm));
+  roles.push_back({DDH_KIND_COMM, "comm", &plan.comm, plan.comm_key});
+  if (plan.wants_inside_comm) roles.push_back({DDH_KIND_COMM, kInsideCommSection, &plan.inside_comm, "comm.inside"});
   if (plan.has_host_comm()) roles.push_back({DDH_KIND_COMM, kHostCommSection, &plan.host_comm, "comm.host"});
   if (plan.wants_codec) roles.push_back(role(DDH_KIND_CODEC, plan.codec));
   roles.push_back(role(DDH_KIND_DEVICE, plan.device));
@@ -194,21 +196,6 @@ void check_threads(PreparedRun& plan) {
   }
 }
 
-void check_hosts(const PreparedRun& plan) {
-  if (plan.has_other_launchers && plan.ranks_per_node > 0)
-    ddh::fail(DDH_INVALID_ARGUMENT, "run.ranks_per_node=", plan.ranks_per_node,
-              " simulates nodes on one host, and this run ",
-              "has nodes of its own: the hosts of its launchers; leave it out");
-  if (plan.has_other_launchers && plan.ranks_are_threads)
-    ddh::fail(DDH_FAILED_PRECONDITION, "comm '", plan.comm.id(),
-              "' has all ranks in one process, but other processes start ",
-              "ranks of this run too; choose another --comm");
-  for (const Plugin* plugin : {&plan.comm, &plan.host_comm})
-    if (plan.n_hosts > 1 && plugin->desc != nullptr && plugin->has_cap(DDH_CAP_SINGLE_HOST))
-      ddh::fail(DDH_FAILED_PRECONDITION, "comm '", plugin->id(), "' connects ranks of one host, and this run has ",
-                plan.n_hosts, "; choose another --comm, or leave it out");
-}
-
 // "cuda, rocm"
 std::string list_text(const char* const* list) {
   std::string text;
@@ -312,12 +299,12 @@ Config find_plugins(UserConfig& user, Registry& registry, const DeviceChoice& de
   if (!device.reason.empty()) choices.set("device.plugin", device.plugin, "derived");
   plan.device_reason = device.reason;
   plan.wants_codec = choices.text("codec.plugin") != "none";
-  const bool chooses_between = plan.n_hosts > 1 && choices.find("comm.plugin")->source == "default";
-  if (chooses_between) choices.set("comm.plugin", choices.text("comm.between"), "derived");
+  const std::string transport = choose_transport(choices, plan);
   const Source source{user, choices, registry, record};
   std::vector<CompatTable> tables = compat_tables();
   for (CompatTable& table : compat_tables_in(registry.name_folders())) tables.push_back(std::move(table));
   std::vector<Section> sections = of_host;
+  if (plan.wants_inside_comm) sections.push_back({kInsideCommSection, {}, ""});
   for (const std::string& section : optimizer_sections(user)) plan.optimizers.push_back({section, {}});
   for (const std::string& section : schedule_sections(user)) plan.phase_schedules.push_back({section, {}});
   // Before the first library is loaded: it may bring along one that another plugin names.
@@ -327,7 +314,9 @@ Config find_plugins(UserConfig& user, Registry& registry, const DeviceChoice& de
   for (const Role& role : roles_of(plan)) {
     Plugin& plugin = *role.plugin;
     plugin = role.kind == DDH_KIND_DEVICE ? find_device(source, role, device) : find_plugin(source, role);
-    note_replaced(plan, replace_options(user, of_host, {plugin, role.section, role.key}));
+    if (role.plugin == &plan.comm && role.key != "comm.plugin")
+      note_replaced(plan, replace_options(user, of_host, {plugin, role.section, "comm.plugin"}));
+    note_replaced(plan, replace_options(user, sections, {plugin, role.section, role.key}));
     const Schema schema = add_plugin_options(sections, role.section, plugin.desc->config_schema,
                                              kind_name(role.kind) + " '" + plugin.id() + "'");
     if (role.kind == DDH_KIND_STRATEGY) {
@@ -340,13 +329,14 @@ Config find_plugins(UserConfig& user, Registry& registry, const DeviceChoice& de
     add_host_comm(source, plan, sections);
   else
     note_replaced(plan, replace_host_comm_options(user, of_host, plan.comm));
+  note_replaced(plan, replace_other_transports(user, sections, plan.comm, plan.wants_inside_comm));
   const std::vector<std::string> followers = find_followers(source, plan, sections);
   const std::vector<std::string> monitors = find_monitors(source, plan, sections);
   Config config(user, sections);
   config.set("train.followers", followers, config.find("train.followers")->source);
   config.set("monitor.plugins", monitors, config.find("monitor.plugins")->source);
   if (!device.reason.empty()) config.set("device.plugin", device.plugin, "derived");
-  if (chooses_between) config.set("comm.plugin", choices.text("comm.plugin"), "derived");
+  if (!transport.empty()) config.set("comm.plugin", transport, "derived");
   return config;
 }
 
@@ -364,13 +354,14 @@ void settle(PreparedRun& plan) {
   require_profile_steps(plan.config.get<std::string>("profile.steps"));
   settle_run_length(plan.config, plan.work == Work::kTrain);
   for (const Role& role : roles_of(plan)) name_plugin_by_full_path(plan.config, role);
+  if (!plan.wants_inside_comm) name_plugin_by_full_path(plan.config, {DDH_KIND_COMM, "comm", &plan.comm});
   if (plan.config.find("run.nproc")->value.is_null()) plan.config.set("run.nproc", plan.world_size, "derived");
   plan.ranks_per_node = static_cast<int>(plan.config.get<int64_t>("run.ranks_per_node"));
   if (plan.ranks_per_node > 0 && plan.world_size % plan.ranks_per_node != 0)
     ddh::fail(DDH_INVALID_ARGUMENT, "run.ranks_per_node=", plan.ranks_per_node, " does not divide the ",
               plan.world_size, " ranks into equal nodes; change it or --nproc");
   plan.ranks_are_threads = plan.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS);
-  check_hosts(plan);
+  check_transports(plan);
   check_threads(plan);
   check_device(plan);
   check_codec(plan);
@@ -446,7 +437,7 @@ RunPlace choose_place(const UserConfig& user, const Registry& registry, const Cl
     const RankRange mine = cluster->mine();
     place.local_size = mine.count == 0 ? 1 : nodes.sizes()[static_cast<size_t>(nodes.node(mine.first))];
     place.has_other_launchers = true;
-    place.n_hosts = nodes.count();
+    if (nodes.count() > 1) place.ranks_of_hosts = nodes.sizes();
     return place;
   }
   // Without a hostfile this host is the only one, so that its ranks are all ranks.
@@ -470,7 +461,7 @@ PreparedRun prepare_run(UserConfig user, Registry& registry, const RunPlace& pla
   };
   plan.world_size = place.world_size;
   plan.has_other_launchers = place.has_other_launchers;
-  plan.n_hosts = place.n_hosts;
+  plan.ranks_of_hosts = place.ranks_of_hosts;
   const std::string limit = instruction_limit(), instructions = linked_instructions(registry, limit);
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   const int share = std::max(1, cores / (place.local_size > 0 ? place.local_size : place.world_size));

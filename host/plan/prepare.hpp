@@ -3,6 +3,7 @@
 // plan/prepare.hpp: the steps between the command line and the start of the ranks.
 #pragma once
 
+#include <algorithm>
 #include <iosfwd>
 #include <memory>
 #include <optional>
@@ -35,9 +36,12 @@ struct PreparedRun : RunPlan {
   Config config;  // with all defaults and plugin options
   int world_size = 1;
   bool wants_codec = false;
-  bool ranks_are_threads = false;    // else one process each
-  bool has_other_launchers = false;  // they start further ranks of this run, on this host or on others
-  int n_hosts = 1;
+  std::string comm_key = "comm.plugin";  // the option that names `comm`
+  bool wants_inside_comm = false;
+  bool ranks_are_threads = false;       // else one process each
+  bool has_other_launchers = false;     // they start further ranks of this run, on this host or on others
+  std::vector<int32_t> ranks_of_hosts;  // where the run has several hosts
+  [[nodiscard]] int n_hosts() const { return std::max(1, static_cast<int>(ranks_of_hosts.size())); }
   std::vector<std::string> replaced;  // sentences: options of the file that the command line's plugins replace
   ResumeWish wish;
   std::shared_ptr<const RunLock> lock;  // of run_dir, from make_run_folder on
@@ -50,7 +54,7 @@ struct RunPlace {
   int world_size = 1;
   int local_size = 0;  // ranks on this host; 0: all
   bool has_other_launchers = false;
-  int n_hosts = 1;
+  std::vector<int32_t> ranks_of_hosts{};  // where there are several
 };
 // Also checks all of the host's own sections. Loads no plugin into this process.
 // `most`: ranks.

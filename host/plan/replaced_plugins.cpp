@@ -45,7 +45,8 @@ const Wish* any_of_file(const UserConfig& user) {
 std::string replaced_choice(const UserConfig& user, const std::vector<Section>& sections, const ChosenPlugin& chosen) {
   const Wish* const file = any_of_file(user);
   const std::string choice = file == nullptr ? "" : choice_of_file(user, sections, chosen.key);
-  const bool is_any = chosen.plugin.desc->kind == DDH_KIND_DEVICE && choice == "auto";
+  const int32_t kind = chosen.plugin.desc->kind;
+  const bool is_any = (kind == DDH_KIND_DEVICE || kind == DDH_KIND_COMM) && choice == kAutoComm;
   return is_any || choice.empty() || is_choice_of(choice, file->base, chosen.plugin) ? "" : choice;
 }
 
@@ -72,6 +73,23 @@ std::string replace_host_comm_options(UserConfig& user, const std::vector<Sectio
   const std::string choice = replaced_choice(user, sections, {comm, "comm", "comm.plugin"});
   if (choice.empty()) return "";
   return sentence_about(user, comm, "comm.plugin", choice, replace_plugin_options(user, {kHostCommSection, {}, ""}));
+}
+
+std::string replace_other_transports(UserConfig& user, const std::vector<Section>& sections, const Plugin& comm,
+                                     bool has_inside) {
+  const Wish* const file = user.find_in_file("comm.plugin");
+  if (file == nullptr || file->value != kAutoComm || user.find_on_command_line("comm.plugin") != nullptr) return "";
+  const std::string source = file->source, inside = std::string(kInsideCommSection) + ".";
+  const Schema& schema = find_section_of_host(sections, "comm").schema;
+  const std::vector<std::string> keys = user.replace_in_file([&](const Wish& wish) {
+    if (!has_inside && wish.key.starts_with(inside)) return true;
+    if (!wish.key.starts_with("comm.")) return false;
+    const std::string name = wish.key.substr(5);
+    return schema.find(name) == nullptr && schema.find_alias(name) == nullptr;
+  });
+  if (keys.empty()) return "";
+  return ddh::str("comm.plugin=auto of ", source, " is '", comm.id(), "' here, so the file's options for other ",
+                  "transports are not used: ", with_commas(keys));
 }
 
 std::string replace_monitor_options(UserConfig& user, const std::vector<Section>& sections,

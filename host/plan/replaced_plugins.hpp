@@ -26,6 +26,11 @@ std::string replace_options(UserConfig& user, const std::vector<Section>& sectio
 // The same for the section comm_host, if `comm` replaces the file's transport and has none of host memory beside it.
 std::string replace_host_comm_options(UserConfig& user, const std::vector<Section>& sections, const Plugin& comm);
 
+// The same for the transports of a file with comm.plugin=auto: which they are depends on the hosts. `sections` also have the
+// options of `comm`, and `has_inside` says whether another transport has the section comm_inside.
+std::string replace_other_transports(UserConfig& user, const std::vector<Section>& sections, const Plugin& comm,
+                                     bool has_inside);
+
 // The same for the monitors of the file that the run does not have.
 std::string replace_monitor_options(UserConfig& user, const std::vector<Section>& sections,
                                     const std::vector<Plugin>& monitors);

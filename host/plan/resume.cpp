@@ -22,8 +22,8 @@ namespace ddhost {
 namespace {
 
 // Sections, and options of other sections, that don't affect the values that a run computes.
-constexpr std::array<std::string_view, 9> kFreeSections = {"run",      "launch",  "comm",       "comm_host", "device",
-                                                           "strategy", "monitor", "checkpoint", "profile"};
+constexpr std::array<std::string_view, 10> kFreeSections = {
+    "run", "launch", "comm", "comm_host", kInsideCommSection, "device", "strategy", "monitor", "checkpoint", "profile"};
 constexpr std::array<std::string_view, 7> kFreeOptions = {
     "data.micro_batch", "data.workers",    "train.grad_accum_steps", "train.recompute",
     "train.save_final", "train.init_from", "precision.max_skipped"};
@@ -424,6 +424,7 @@ std::vector<Fingerprint> fingerprints_of(const PreparedRun& run) {
           {"follower", hash_of(run.followers)},
           {"comm plugin", hash_of(run.comm)},
           {"comm.host plugin", hash_of(run.host_comm)},
+          {"comm.inside plugin", hash_of(run.inside_comm)},
           {"codec", hash_of(run.codec)},
           {"device plugin", hash_of(run.device)},
           {"schedule", hash_of(run.schedule)},

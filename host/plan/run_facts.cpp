@@ -57,6 +57,7 @@ Json plugins(const PreparedRun& run) {
   for (const RunPlan::PhaseSchedule& schedule : run.phase_schedules) add(schedule.plugin);
   add(run.comm);
   if (run.has_host_comm()) add(run.host_comm);
+  if (run.has_inside_comm()) add(run.inside_comm);
   if (run.has_codec()) add(run.codec);
   add(run.device);
   for (const Plugin& monitor : run.monitors) add(monitor);

@@ -5,77 +5,7 @@
 # namespaces with an sshd, a name and shared memory of their own. The bits are those of one host, with 2 + 2 and 3 + 1 ranks; a
 # host that is cut off or crashes is named; nothing is left. Needs root, ip, sshd and ssh; otherwise it is skipped.
 set -euo pipefail
-skip() {
-  echo "skipped: $*"
-  exit 77
-}
-[[ $(id -u) == 0 ]] || skip "network namespaces need root"
-for tool in ip ss ssh ssh-keygen unshare; do
-  command -v "$tool" >/dev/null || skip "there is no $tool (Debian: iproute2, openssh-client, util-linux)"
-done
-[[ -x /usr/sbin/sshd ]] || skip "there is no /usr/sbin/sshd (Debian: openssh-server)"
-unshare --net true 2>/dev/null || skip "this kernel or container allows no network namespace"
-source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-
-id=$$ # several tests may run at once
-net=10.$((100 + id % 100)).$((id / 100 % 250))
-bridge=dh$((id % 100000))
-links=()
-remove_hosts() {
-  local link
-  for link in "${links[@]}"; do ip link del "$link" 2>/dev/null || true; done
-  ip link del "$bridge" 2>/dev/null || true
-}
-at_end=(remove_hosts)
-ip link add "$bridge" type bridge || skip "no bridge can be made"
-ip addr add "$net.254/24" dev "$bridge"
-ip link set "$bridge" up
-ssh-keygen -q -t ed25519 -N '' -f "$work/key"
-cp "$work/key.pub" "$work/authorized"
-chmod 600 "$work/authorized"
-
-host_pid=()
-start_host() { # number
-  local n=$1 link=dh$((id % 100000))n$1
-  cat >"$work/sshd$n.conf" <<CONF
-ListenAddress $net.$n
-HostKey $work/key
-AuthorizedKeysFile $work/authorized
-PermitRootLogin prohibit-password
-StrictModes no
-UsePAM no
-PidFile none
-CONF
-  mkdir -p "$work/run$n/sshd"
-  unshare --net --uts --ipc --mount --pid --fork --kill-child --mount-proc bash -c "
-    hostname node$n; mount -t tmpfs tmpfs /dev/shm; mount --bind $work/run$n /run; ip link set lo up
-    until ip link show eth0 >/dev/null 2>&1; do sleep 0.02; done
-    ip addr add $net.$n/24 dev eth0; ip link set eth0 up
-    exec /usr/sbin/sshd -D -e -f $work/sshd$n.conf" >"$work/sshd$n.log" 2>&1 &
-  host_pid[n]=$!
-  children+=($!)
-  until [[ $(readlink "/proc/$!/ns/net") != "$(readlink /proc/self/ns/net)" ]]; do sleep 0.02; done
-  ip link add "$link" type veth peer name eth0 netns "$!"
-  ip link set "$link" master "$bridge" up
-  links+=("$link")
-  cat >>"$work/ssh_config" <<CONF
-Host node$n
-  HostName $net.$n
-  IdentityFile $work/key
-  StrictHostKeyChecking no
-  UserKnownHostsFile $work/known
-  LogLevel ERROR
-CONF
-}
-for n in 1 2 3; do start_host "$n"; done
-for n in 1 2 3; do
-  for _ in $(seq 100); do
-    ! ssh -F "$work/ssh_config" -o BatchMode=yes -o ConnectTimeout=1 "node$n" true 2>/dev/null || continue 2
-    sleep 0.1
-  done
-  cat "$work/sshd$n.log"
-  fail "node$n does not answer"
-done
+source "$(dirname "${BASH_SOURCE[0]}")/namespaces.sh"
 
 printf 'node1 slots=2\nnode2 slots=2\n' >"$work/hosts_2_2"
 printf '# three and one\nroot@node1 slots=3\r\nnode3\n' >"$work/hosts_3_1"
@@ -83,7 +13,7 @@ on_hosts=("${toy[@]}" --ssh-config "$work/ssh_config")
 same() { # name, reference, hostfile, settings...
   "${on_hosts[@]}" "run.dir=$work/$1" --save-final "$work/$1.safetensors" --hostfile "$work/$3" "${@:4}" \
     >"$work/$1.log" 2>&1 || { cat "$work/$1.log"; fail "$1"; }
-  grep -q "over gloo" "$work/$1.log" || { cat "$work/$1.log"; fail "$1: gloo is not the transport between hosts"; }
+  grep -q "over shm and gloo" "$work/$1.log" || { cat "$work/$1.log"; fail "$1: not the transports of several hosts"; }
   equal "$2" "$1"
 }
 for strategy in zero2 zero3 fsdp; do
@@ -249,7 +179,7 @@ first_of_two=(env TORCHELASTIC_RUN_ID=unrouted RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 
 doctor=("$build/ddhost" doctor --model "$build/tests/plugins/toy.so" --ssh-config "$work/ssh_config")
 "${doctor[@]}" --hostfile "$work/hosts_3_1" "run.dir=$work/examined" --json >"$work/doctor.json" 2>"$work/doctor.log" ||
   { cat "$work/doctor.json" "$work/doctor.log"; fail "doctor on two hosts"; }
-for text in '"would_start": true' '"transport": "gloo"' '"ranks": 4' '"round_trip_s": ' \
+for text in '"would_start": true' '"transport": "shm and gloo"' '"ranks": 4' '"round_trip_s": ' \
   '"from": "root@node1"' '"sees_mark": true'; do
   grep -qF "$text" "$work/doctor.json" || { cat "$work/doctor.json"; fail "doctor: no $text"; }
 done

@@ -67,23 +67,42 @@ class Planner : RankSetup {
   void open_transports() {
     if (plan_.has_host_comm()) host_comm_ = make(plan_.host_comm, host_comm_seat_, "comm_host");
     comm_ = make(plan_.comm, comm_seat_, "comm");
+    if (plan_.has_inside_comm()) inside_comm_ = make(plan_.inside_comm, inside_comm_seat_, kInsideCommSection);
   }
 
   // What a transport says of a group. Error of another kind than "not known" is the transport's own.
-  ddh_comm_plan ask(const Instance& comm, uint32_t n_ranks) {
+  ddh_comm_plan ask(const Instance& comm, size_t n_ranks) {
+    const ddh_device_info device = services_.device->info();
+    return ask(comm, comm_init(device), n_ranks);
+  }
+  ddh_comm_plan ask(const Instance& comm, const ddh_comm_init& init, size_t n_ranks) {
     const auto& table = comm.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_API_MIN_SIZE);
     ddh_comm_plan out{};
     out.struct_size = sizeof out;
     if (!DDH_CAN(&table, ddh_comm_backend_api, plan)) return unknown_group();
-    const ddh_device_info device = services_.device->info();
-    const ddh_comm_init init = comm_init(device);
     try {
-      comm.call(PluginCall::kPlan, table.plan, &init, n_ranks, &out);
+      comm.call(PluginCall::kPlan, table.plan, &init, static_cast<uint32_t>(n_ranks), &out);
     } catch (const ddh::Error& error) {
       if (error.code() != DDH_UNIMPLEMENTED) throw;
       return unknown_group();
     }
     return out;
+  }
+
+  // Of two transports: a group inside a host belongs to one, all others to the other. For all ranks both are used.
+  ddh_comm_plan ask_layers(const std::vector<int32_t>& ranks) {
+    const Nodes& nodes = *seat_.nodes;
+    const ddh_device_info device = services_.device->info();
+    const InitInside inside(comm_init(device), nodes);
+    if (LayeredComm::is_inside(nodes, ranks.data(), static_cast<uint32_t>(ranks.size())))
+      return ask(inside_comm_, inside.get(), ranks.size());
+    ddh_comm_plan group = ask(comm_, ranks.size());
+    group.caps &= ~DDH_COMM_SHARED_VIEW;
+    if (world_ != nullptr) return group;
+    group.bytes += ask(inside_comm_, inside.get(), static_cast<size_t>(inside.get().world_size)).bytes;
+    if (nodes.ranks_per_node() > 0) group.bytes += ask(comm_, static_cast<size_t>(nodes.count())).bytes;
+    group.bytes += LayeredComm::bytes(nodes, seat_.rank);
+    return group;
   }
 
   // Strategies refuse a transport with less, and shared pages would take less memory.
@@ -106,11 +125,13 @@ class Planner : RankSetup {
     device_comm_ = 0;
     seat_.rank = rank;
     const bool two = plan_.has_host_comm();
-    const Instance& main = two ? host_comm_ : comm_;
-    world_ = std::make_unique<PlannedWorld>(rank, seat_.world_size(), [this, two, &main](uint32_t n_ranks) {
-      ddh_comm_plan group = ask(main, n_ranks);
+    const Instance& main = plan_.has_inside_comm() ? inside_comm_ : two ? host_comm_ : comm_;
+    world_.reset();
+    world_ = std::make_unique<PlannedWorld>(rank, seat_.world_size(), [this, two, &main](const auto& ranks) {
+      if (plan_.has_inside_comm()) return ask_layers(ranks);
+      ddh_comm_plan group = ask(main, ranks.size());
       if (!two) return group;
-      const ddh_comm_plan of_device = ask(comm_, n_ranks);
+      const ddh_comm_plan of_device = ask(comm_, ranks.size());
       group.caps &= of_device.caps;
       group.bytes += of_device.bytes;
       device_comm_ += of_device.bytes;

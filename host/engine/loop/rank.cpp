@@ -78,6 +78,10 @@ class Rank : RankSetup {
         const PluginCaller::Entered entered = host_comm_.caller().enter(PluginCall::kAbort);
         host_comm_table_->abort(host_comm_.get(), e.what());
       }
+      if (inside_comm_table_ != nullptr) {
+        const PluginCaller::Entered entered = inside_comm_.caller().enter(PluginCall::kAbort);
+        inside_comm_table_->abort(inside_comm_.get(), e.what());
+      }
       throw;
     }
     end();
@@ -94,9 +98,11 @@ class Rank : RankSetup {
     comm_table_ = join_over(comm_);
     const bool two = plan_.has_host_comm();
     const Instance& main = two ? host_comm_ : comm_;
-    const auto* shared = main.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE);
-    services_.comm = std::make_unique<Comm>(main.get(), two ? host_comm_table_ : comm_table_, shared, services_.clock,
-                                            main.caller(), services_.seat.nodes);
+    if (plan_.has_inside_comm())
+      inside_comm_table_ = join_layers(*comm_table_);
+    else
+      services_.comm = std::make_unique<Comm>(main.get(), two ? host_comm_table_ : comm_table_, shared_of(main),
+                                              services_.clock, main.caller(), services_.seat.nodes);
     if (two) services_.comm->use_device(comm_.get(), *comm_table_, comm_.caller());
     make_windows();
     check_same_everywhere(plan_.fingerprints, *services_.comm);
@@ -239,7 +245,7 @@ class Rank : RankSetup {
                                            static_cast<uint64_t>(config().get<int64_t>("train.grad_accum_steps"))) +
                                 "; " + plan_.run_dir.string();
     services_.log->info("{}: {} parameters, {} on {} over {}{}", model_desc_->name, numel, plan_.strategy.id(),
-                        counted(world, "rank"), plan_.comm.id(), batch);
+                        counted(world, "rank"), plan_.transports(), batch);
     if (shown_ != nullptr && shown_->exist())
       services_.log->info("evaluations and files of weights have what {} shows (train.eval_weights)",
                           services_.step->optimizers().shown()->call.name());
@@ -422,6 +428,7 @@ class Rank : RankSetup {
     services_.device->synchronize(nullptr);  // errors of its last work
     comm_.call(PluginCall::kFinalize, comm_table_->finalize);
     if (host_comm_table_ != nullptr) host_comm_.call(PluginCall::kFinalize, host_comm_table_->finalize);
+    if (inside_comm_table_ != nullptr) inside_comm_.call(PluginCall::kFinalize, inside_comm_table_->finalize);
   }
 
   StateSource state_source() const { return {strategy_, *strategy_table_, *model_desc_, *services_.step, &own_}; }
@@ -459,7 +466,7 @@ class Rank : RankSetup {
   AnonMarks anon_;
   std::unique_ptr<TrainOrder> order_;
   std::unique_ptr<PhaseRates> rates_;
-  const ddh_comm_backend_api *comm_table_ = nullptr, *host_comm_table_ = nullptr;
+  const ddh_comm_backend_api *comm_table_ = nullptr, *host_comm_table_ = nullptr, *inside_comm_table_ = nullptr;
   WorkEstimates estimates_;
   std::vector<StrategyTensor> own_;  // of the strategy
   std::unique_ptr<StepChecks> checks_;

@@ -23,6 +23,8 @@ RankSetup::RankSetup(const RunPlan& plan, std::unique_ptr<RunConfig> config, std
       comm_seat_(services_, "comm:" + plan.comm.id(), "", plan.comm.desc),
       host_comm_seat_(services_, plan.has_host_comm() ? "comm:" + plan.host_comm.id() : "comm", "comm_host",
                       plan.host_comm.desc),
+      inside_comm_seat_(services_, plan.has_inside_comm() ? "comm:" + plan.inside_comm.id() : "comm",
+                        kInsideCommSection, plan.inside_comm.desc),
       model_seat_(services_, "model:" + plan.model.id(), "", plan.model.desc),
       strategy_seat_(services_, "strategy:" + plan.strategy.id(), "", plan.strategy.desc),
       codec_seat_(services_, plan.has_codec() ? "codec:" + plan.codec.id() : "codec", "", plan.codec.desc) {
@@ -69,6 +71,27 @@ const ddh_comm_backend_api* RankSetup::join_over(const Instance& comm) const {
   const ddh_comm_init init = comm_init(device);
   comm.call(PluginCall::kInit, table.init, &init);
   return &table;
+}
+
+const ddh_comm_backend_api* RankSetup::join_layers(const ddh_comm_backend_api& between) {
+  inside_comm_ = make(plan_.inside_comm, inside_comm_seat_, kInsideCommSection);
+  const auto& inside =
+      inside_comm_.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_API_MIN_SIZE);
+  const ddh_device_info device = services_.device->info();
+  const Nodes& nodes = *services_.seat.nodes;
+  const InitInside init(comm_init(device), nodes);
+  inside_comm_.call(PluginCall::kInit, inside.init, &init.get());
+  const ddh_comm_shared_api* const pages = shared_of(inside_comm_);
+  layered_ = std::make_unique<LayeredComm>(LayeredComm::Transport{inside_comm_.get(), &inside, pages},
+                                           LayeredComm::Transport{comm_.get(), &between, nullptr}, nodes,
+                                           services_.seat.rank, reduce_block(), services_.clock, services_.memory);
+  services_.comm = std::make_unique<Comm>(
+      layered_->inst(), &LayeredComm::table(), pages == nullptr ? nullptr : &LayeredComm::shared_table(),
+      services_.clock, PluginCaller(layers_name_.c_str(), &services_.seat.record), services_.seat.nodes);
+  if (is_first())
+    services_.log->info("{} hosts: '{}' inside a host, '{}' between hosts; {}", nodes.count(), plan_.inside_comm.id(),
+                        plan_.comm.id(), LayeredComm::order_text(nodes, reduce_block()));
+  return &inside;
 }
 
 void RankSetup::make_windows() {
@@ -280,8 +303,10 @@ void RankSetup::end_setup() {
   services_.step.reset();
   services_.windows.reset();
   services_.comm.reset();
+  layered_.reset();
   comm_ = Instance();
   host_comm_ = Instance();
+  inside_comm_ = Instance();
   services_.staging.reset();
   services_.handles.note_leaks();
   services_.memory.note_leaks();

@@ -12,6 +12,7 @@
 
 #include "engine/calls/instance.hpp"
 #include "engine/checks/check_model.hpp"
+#include "engine/services/comm/layered_comm.hpp"
 #include "engine/services/optim/optimizers.hpp"
 #include "engine/services/tables/interfaces.hpp"
 #include "engine/settings/course.hpp"
@@ -38,6 +39,11 @@ class RankSetup {
   void open_device();
   // Connects to all ranks over one transport.
   const ddh_comm_backend_api* join_over(const Instance& comm) const;
+  // Connects to the ranks of this host by inside_comm_, whose table it returns, and makes one Comm of that and of comm_.
+  const ddh_comm_backend_api* join_layers(const ddh_comm_backend_api& between);
+  static const ddh_comm_shared_api* shared_of(const Instance& comm) {
+    return comm.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE);
+  }
   void describe_model();
   // After describe_model: the programs of the run.
   void choose_programs();
@@ -67,10 +73,12 @@ class RankSetup {
   const RunPlan& plan_;
   RankServices services_;
   std::vector<const char*> addresses_;  // of the nodes; empty if all ranks are on one machine
-  PluginSeat device_seat_, comm_seat_, host_comm_seat_, model_seat_, strategy_seat_, codec_seat_;
+  PluginSeat device_seat_, comm_seat_, host_comm_seat_, inside_comm_seat_, model_seat_, strategy_seat_, codec_seat_;
   std::deque<PluginSeat> optimizer_seats_;  // elements stay in place
-  Instance device_, comm_, host_comm_, model_, strategy_, codec_;
-  std::deque<Instance> optimizers_;  // in the order of train.optimizers, then of train.followers
+  Instance device_, comm_, host_comm_, inside_comm_, model_, strategy_, codec_;
+  const std::string layers_name_ = "comm '" + plan_.transports() + "'";
+  std::unique_ptr<LayeredComm> layered_;  // over inside_comm_ and comm_, if the run has both
+  std::deque<Instance> optimizers_;       // in the order of train.optimizers, then of train.followers
   const ddh_model_api* model_table_ = nullptr;
   const ddh_strategy_api* strategy_table_ = nullptr;
   ModelCopy model_copy_;

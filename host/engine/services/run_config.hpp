@@ -21,6 +21,8 @@ inline constexpr std::string_view kFurtherOptimizer = "optimizer_";
 inline constexpr std::string_view kFollower = "follower.";
 // The prefix of the section of a schedule that phases name: "schedule_kg".
 inline constexpr std::string_view kFurtherSchedule = "schedule_";
+// The section of the transport that comm.inside names, where another one connects several hosts.
+inline constexpr const char* kInsideCommSection = "comm_inside";
 
 class RunConfig {
  public:

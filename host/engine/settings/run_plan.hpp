@@ -34,6 +34,13 @@ struct RunPlan {
   // The transport of host memory, where `comm` takes buffers of the device only (comm.host); else there is none.
   Plugin host_comm;
   [[nodiscard]] bool has_host_comm() const { return host_comm.desc != nullptr; }
+  // The transport between the ranks of one host, where `comm` connects several hosts (comm.inside); else there is none.
+  Plugin inside_comm;
+  [[nodiscard]] bool has_inside_comm() const { return inside_comm.desc != nullptr; }
+  // "shm", "shm and gloo": the transports of host memory, for people.
+  [[nodiscard]] std::string transports() const {
+    return has_inside_comm() ? inside_comm.id() + " and " + comm.id() : comm.id();
+  }
   Plugin codec;  // of gradients; none without codec.plugin
   [[nodiscard]] bool has_codec() const { return codec.desc != nullptr; }
   // Further schedules that phases name, by their sections: "schedule_kg".
@@ -72,7 +79,9 @@ inline std::vector<const Plugin*> used_plugins(const RunPlan& plan) {
   out.push_back(&plan.schedule);
   for (const RunPlan::PhaseSchedule& schedule : plan.phase_schedules) out.push_back(&schedule.plugin);
   if (plan.has_codec()) out.push_back(&plan.codec);
-  out.insert(out.end(), {&plan.comm, &plan.device});
+  out.push_back(&plan.comm);
+  if (plan.has_inside_comm()) out.push_back(&plan.inside_comm);
+  out.push_back(&plan.device);
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <numeric>
 #include <vector>
 
 #include "ddh/ddh.h"
@@ -16,12 +17,14 @@ namespace ddhost {
 
 class PlannedWorld {
  public:
-  // What the run's transport says of a group of `n_ranks`.
-  using PlanOf = std::function<ddh_comm_plan(uint32_t n_ranks)>;
+  // What the run's transport says of a group of world ranks.
+  using PlanOf = std::function<ddh_comm_plan(const std::vector<int32_t>& ranks)>;
 
   // The place of rank `rank`.
   PlannedWorld(int32_t rank, int32_t world_size, PlanOf plan_of) : rank_(rank), plan_of_(std::move(plan_of)) {
-    add(rank, world_size);
+    std::vector<int32_t> all(static_cast<size_t>(world_size));
+    std::iota(all.begin(), all.end(), 0);
+    add(rank, all);
   }
   PlannedWorld(const PlannedWorld&) = delete;
   PlannedWorld& operator=(const PlannedWorld&) = delete;
@@ -52,14 +55,14 @@ class PlannedWorld {
   static PlannedWorld& of(ddh_inst* inst) { return *reinterpret_cast<PlannedWorld*>(inst); }
   static ddh_group* handle(Group& group) { return reinterpret_cast<ddh_group*>(&group); }
 
-  Group& add(int32_t rank, int32_t size) {
-    return groups_.emplace_back(Group{rank, size, plan_of_(static_cast<uint32_t>(size))});
+  Group& add(int32_t rank, const std::vector<int32_t>& ranks) {
+    return groups_.emplace_back(Group{rank, static_cast<int32_t>(ranks.size()), plan_of_(ranks)});
   }
   Group& create(const int32_t* ranks, uint32_t n) {
     const int32_t* const mine = std::find(ranks, ranks + n, rank_);
     if (mine == ranks + n)
       ddh::fail(DDH_INVALID_ARGUMENT, "rank ", rank_, " makes a group of ", n, " ranks, and is none of them");
-    return add(static_cast<int32_t>(mine - ranks), static_cast<int32_t>(n));
+    return add(static_cast<int32_t>(mine - ranks), {ranks, ranks + n});
   }
 
   static ddh_rc refuse(ddh_err* err) {

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# namespaces.sh: the hosts of a test: three network namespaces with an sshd, a name and shared memory of their own, node1 to
+# node3. Sourced; needs root, ip, sshd and ssh, otherwise the test is skipped. Defines $net, $bridge, $id and ssh_config.
+skip() {
+  echo "skipped: $*"
+  exit 77
+}
+[[ $(id -u) == 0 ]] || skip "network namespaces need root"
+for tool in ip ss ssh ssh-keygen unshare; do
+  command -v "$tool" >/dev/null || skip "there is no $tool (Debian: iproute2, openssh-client, util-linux)"
+done
+[[ -x /usr/sbin/sshd ]] || skip "there is no /usr/sbin/sshd (Debian: openssh-server)"
+unshare --net true 2>/dev/null || skip "this kernel or container allows no network namespace"
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+id=$$ # several tests may run at once
+net=10.$((100 + id % 100)).$((id / 100 % 250))
+bridge=dh$((id % 100000))
+links=()
+remove_hosts() {
+  local link
+  for link in "${links[@]}"; do ip link del "$link" 2>/dev/null || true; done
+  ip link del "$bridge" 2>/dev/null || true
+}
+at_end=(remove_hosts)
+ip link add "$bridge" type bridge || skip "no bridge can be made"
+ip addr add "$net.254/24" dev "$bridge"
+ip link set "$bridge" up
+ssh-keygen -q -t ed25519 -N '' -f "$work/key"
+cp "$work/key.pub" "$work/authorized"
+chmod 600 "$work/authorized"
+
+host_pid=()
+start_host() { # number
+  local n=$1 link=dh$((id % 100000))n$1
+  cat >"$work/sshd$n.conf" <<CONF
+ListenAddress $net.$n
+HostKey $work/key
+AuthorizedKeysFile $work/authorized
+PermitRootLogin prohibit-password
+StrictModes no
+UsePAM no
+PidFile none
+CONF
+  mkdir -p "$work/run$n/sshd"
+  unshare --net --uts --ipc --mount --pid --fork --kill-child --mount-proc bash -c "
+    hostname node$n; mount -t tmpfs tmpfs /dev/shm; mount --bind $work/run$n /run; ip link set lo up
+    until ip link show eth0 >/dev/null 2>&1; do sleep 0.02; done
+    ip addr add $net.$n/24 dev eth0; ip link set eth0 up
+    exec /usr/sbin/sshd -D -e -f $work/sshd$n.conf" >"$work/sshd$n.log" 2>&1 &
+  host_pid[n]=$!
+  children+=($!)
+  until [[ $(readlink "/proc/$!/ns/net") != "$(readlink /proc/self/ns/net)" ]]; do sleep 0.02; done
+  ip link add "$link" type veth peer name eth0 netns "$!"
+  ip link set "$link" master "$bridge" up
+  links+=("$link")
+  cat >>"$work/ssh_config" <<CONF
+Host node$n
+  HostName $net.$n
+  IdentityFile $work/key
+  StrictHostKeyChecking no
+  UserKnownHostsFile $work/known
+  LogLevel ERROR
+CONF
+}
+for n in 1 2 3; do start_host "$n"; done
+for n in 1 2 3; do
+  for _ in $(seq 100); do
+    ! ssh -F "$work/ssh_config" -o BatchMode=yes -o ConnectTimeout=1 "node$n" true 2>/dev/null || continue 2
+    sleep 0.1
+  done
+  cat "$work/sshd$n.log"
+  fail "node$n does not answer"
+done
