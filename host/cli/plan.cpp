@@ -14,6 +14,7 @@
 
 #include "base/text.hpp"
 #include "cli/commands.hpp"
+#include "cli/run_hosts.hpp"
 #include "cli/user_files.hpp"
 #include "config/replaced.hpp"
 #include "config/run_length.hpp"
@@ -299,6 +300,7 @@ class Changes {
   // The plan of a change; nullopt: it can't be planned, or does not fit.
   std::optional<MemoryPlan> plan_with(const std::vector<Override>& change, int world_size) {
     RunPlace place = place_;
+    if (world_size != place.world_size) place.ranks_of_hosts.clear();  // which hosts would be left is not known
     place.world_size = world_size;
     try {
       const PreparedRun run =
@@ -401,7 +403,8 @@ std::string planned_memory(const PreparedRun& run) {
 
 int plan_run(const CommandLine& line, Registry& registry, std::ostream& out) {
   const UserConfig user = user_config(line, registry, {});
-  const RunPlace place = choose_place(user, registry, /*cluster=*/nullptr, kMostPlanned);
+  RunPlace place = choose_place(user, registry, /*cluster=*/nullptr, kMostPlanned);
+  place_on_hosts(Config(user, run_sections(user), /*plugin_sections=*/false), place);
   LoaderRecord record;
   const auto prepare = [&](LoaderRecord& of_loader) -> Prepared {
     const std::vector<Planned> all = plan_all(line, registry, place, of_loader);

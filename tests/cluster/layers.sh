@@ -71,13 +71,13 @@ for block in 1 2; do
       equal "$of_one" "$hosts-$block-$i"
     done
   done
-  # Both layers of the strategy: shards inside a host, sums between hosts.
-  for mode in HYBRID_SHARD _HYBRID_SHARD_ZERO2; do
-    hybrid=(--strategy fsdp "strategy.sharding_strategy=$mode" "train.reduce_block=$block" "${few[@]}")
-    reference "one$mode$block" --nproc 4 run.ranks_per_node=2 "${hybrid[@]}"
-    on "two$mode$block" hosts_2_2 "${hybrid[@]}"
-    equal "one$mode$block" "two$mode$block"
-  done
+done
+# Shards inside a host, sums between hosts.
+for mode in HYBRID_SHARD _HYBRID_SHARD_ZERO2; do
+  hybrid=(--strategy fsdp "strategy.sharding_strategy=$mode" train.reduce_block=2 "${few[@]}")
+  reference "one$mode" --nproc 4 run.ranks_per_node=2 "${hybrid[@]}"
+  on "two$mode" hosts_2_2 "${hybrid[@]}"
+  equal "one$mode" "two$mode"
 done
 
 # What the interface of node1 sends and receives in a step does not grow with the ranks of a host.
@@ -94,7 +94,7 @@ bytes_of_steps() { # hostfile, settings...: of 8 steps
   before=$(moved)
   on more "$1" model.rows=1000 model.columns=1000 train.steps=10 "${@:2}" >&2
   echo $(($(moved) - before - few_bytes))
-  rm -rf "$work/few" "$work/more"
+  rm -rf "$work/few"* "$work/more"*
 }
 for strategy in zero2 ddp; do
   alone=$(bytes_of_steps hosts_1_1 --strategy "$strategy")

@@ -10,6 +10,7 @@
 // segment. With a transport without DDH_COMM_INITIAL, the ranks send the pieces themselves (all_to_all) and the host
 // sums them. This takes host memory (tag comm) of the size of one segment for each rank.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <optional>
 
@@ -357,7 +358,11 @@ class CopyExchange final : public ddh_exchange {
       staging_.fetch(sum, dst, my_bytes, stream);
     // Transports return bf16 sums in bf16, so rounded values are sent as fp32.
     if (round_to_bf16_) kernels::round_to_bf16(all, segments.total);
-    sum_over_ranks(segments, all, sum, add);
+    const bool at_once = (args.flags & DDH_REDUCE_TO_ALL) != 0 && !add && sums_for_all();
+    if (at_once)
+      sum_for_all(segments, all, sum);
+    else
+      sum_over_ranks(segments, all, sum, add);
     if (!dst_here) staging_.store(dst, sum, my_bytes, stream);
     if ((args.flags & DDH_REDUCE_NORM) != 0) {
       const PartSpan span(comm_.clock(), StepPart::norm, "norm", name_.c_str());
@@ -368,9 +373,25 @@ class CopyExchange final : public ddh_exchange {
       ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);
       c.send = sum;
       c.recv = all;
-      comm_.call(PluginCall::kAllGather, comm_.backend()->all_gather, &c);
+      if (!at_once) comm_.call(PluginCall::kAllGather, comm_.backend()->all_gather, &c);
       staging_.store(buffer(), all, all_bytes, stream);
     }
+  }
+
+  // Whether one all_reduce gives the bits of a reduce_scatter and an all_gather. Between hosts it may send less.
+  [[nodiscard]] bool sums_for_all() const {
+    return (caps_ & DDH_COMM_ORDERED_SUM) != 0 && comm_.backend()->all_reduce != nullptr;
+  }
+  // `all` becomes the sums over the ranks, and `sum` this rank's segment of them.
+  void sum_for_all(const Segments& segments, float* all, float* sum) {
+    ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);
+    c.send = all;
+    c.recv = all;
+    c.count = segments.total;
+    c.counts = nullptr;
+    comm_.call(PluginCall::kAllReduce, comm_.backend()->all_reduce, &c);
+    if (segments.my_numel > 0 && sum != all + segments.my_offset)
+      std::memcpy(sum, all + segments.my_offset, segments.my_numel * sizeof(float));
   }
 
   // sum = this rank's segment of `all`, summed over the ranks; `from_sum`: the fold starts from the values in `sum`.

@@ -224,7 +224,7 @@ TEST_CASE("every default plugin is the value of an option of the host", "[config
       REQUIRE(config.find(section + "." + option) != nullptr);
       CHECK(config.find(section + "." + option)->value == value);
     }
-  CHECK(n == 8);
+  CHECK(n == 9);
 }
 
 TEST_CASE("further tables are found in folders, and one that can't be read is named", "[config]") {
