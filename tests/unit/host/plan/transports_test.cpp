@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which transports a run has on one host and on several.
+#include "plan/transports.hpp"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "engine/services/tables/interfaces.hpp"
+#include "fixtures/harness/built.hpp"
+#include "fixtures/harness/cpu_device.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
+
+using namespace ddhost;
+using namespace ddhost::test;
+
+namespace {
+
+// The plan of a run on hosts with so many ranks; `between` is a transport of the tests that connects several hosts.
+PreparedRun plan_on(const std::vector<int32_t>& hosts, const std::vector<Override>& more,
+                    const std::string& file = "") {
+  std::vector<Override> settings = {{"model.plugin", test_plugin("toy"), "test"},
+                                    {"comm.between", test_plugin("sockets"), "test"}};
+  settings.insert(settings.end(), more.begin(), more.end());
+  Registry registry(&host_interface, DDHOST_BUILD_DIR, linked_plugins());
+  RunPlace place{.device = {"cpu", "a test"}, .world_size = Nodes(hosts).world_size()};
+  place.has_other_launchers = hosts.size() > 1;
+  if (hosts.size() > 1) place.ranks_of_hosts = hosts;
+  return prepare_run(UserConfig::read(file, settings), registry, place);
+}
+
+std::string refusal(const std::vector<int32_t>& hosts, const std::vector<Override>& more) {
+  try {
+    static_cast<void>(plan_on(hosts, more));
+  } catch (const ddh::Error& error) {
+    return error.what();
+  }
+  return "it is accepted";
+}
+
+}  // namespace
+
+TEST_CASE("hosts with several ranks have two transports", "[transports]") {
+  const PreparedRun two = plan_on({2, 1}, {});
+  CHECK(two.transports() == "shm and " + two.comm.id());
+  CHECK(two.inside_comm.id() == "shm");
+  CHECK(two.config.text("comm.plugin") == "auto");
+  CHECK(two.config.find("comm_inside.staging_bytes") != nullptr);
+  CHECK(two.config.find("comm.staging_bytes") == nullptr);
+
+  const PreparedRun single = plan_on({1, 1}, {{"comm.plugin", "auto", "test"}});
+  CHECK_FALSE(single.has_inside_comm());
+  CHECK(single.comm.id() == two.comm.id());
+  CHECK(single.config.text("comm.plugin").ends_with(":" + two.comm.id()));
+
+  const PreparedRun here = plan_on({3}, {});
+  CHECK_FALSE(here.has_inside_comm());
+  CHECK(here.config.text("comm.plugin") == "shm");
+}
+
+TEST_CASE("transports that can't connect the ranks are refused", "[transports]") {
+  CHECK_THAT(refusal({2, 2}, {{"comm.plugin", "shm", "test"}}),
+             Catch::Contains("comm 'shm' connects ranks of one host, and this run has 2; choose another --comm"));
+  CHECK_THAT(refusal({2, 2}, {{"comm.between", "shm", "test"}}), Catch::Contains("choose another comm.between"));
+  CHECK_THAT(refusal({2, 2}, {{"comm.inside", "loop", "test"}}),
+             Catch::Contains("comm.inside 'loop' does not exchange"));
+  CHECK_THAT(refusal({1, 1}, {{"comm_inside.staging_bytes", "65536", "test"}}),
+             Catch::Contains("'comm_inside' on test belongs to no transport"));
+}
+
+TEST_CASE("a file of a run on several hosts is taken on one", "[transports]") {
+  const TempFolder folder;
+  const std::string file = (folder.path() / "run.json").string();
+  std::ofstream(file) << R"({"comm": {"plugin": "auto", "of_another": 1}, "comm_inside": {"staging_bytes": 65536}})";
+  const PreparedRun run = plan_on({2}, {}, file);
+  CHECK(run.comm.id() == "shm");
+  REQUIRE(run.replaced.size() == 1);
+  CHECK_THAT(run.replaced[0], Catch::Contains("options for other transports are not used") &&
+                                  Catch::Contains("comm.of_another, comm_inside.staging_bytes"));
+}
