@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 
+#include "config/run_length.hpp"
 #include "engine/services/tables/interfaces.hpp"
 #include "fixtures/harness/built.hpp"
 #include "fixtures/harness/cpu_device.hpp"
@@ -41,17 +42,24 @@ std::string refusal(const std::vector<int32_t>& hosts, const std::vector<Overrid
 }  // namespace
 
 TEST_CASE("hosts with several ranks have two transports", "[transports]") {
-  const PreparedRun two = plan_on({2, 1}, {});
-  CHECK(two.transports() == "shm and " + two.comm.id());
-  CHECK(two.inside_comm.id() == "shm");
-  CHECK(two.config.text("comm.plugin") == "auto");
-  CHECK(two.config.find("comm_inside.staging_bytes") != nullptr);
-  CHECK(two.config.find("comm.staging_bytes") == nullptr);
-
-  const PreparedRun single = plan_on({1, 1}, {{"comm.plugin", "auto", "test"}});
-  CHECK_FALSE(single.has_inside_comm());
-  CHECK(single.comm.id() == two.comm.id());
-  CHECK(single.config.text("comm.plugin").ends_with(":" + two.comm.id()));
+  struct Chosen {
+    std::string plugin, key;
+    bool inside;
+    bool operator==(const Chosen&) const = default;
+  };
+  const auto chosen = [](const std::vector<int32_t>& hosts, const std::vector<Override>& settings) {
+    const UserConfig user = UserConfig::read("", settings);
+    PreparedRun plan;
+    plan.world_size = Nodes(hosts).world_size();
+    if (hosts.size() > 1) plan.ranks_of_hosts = hosts;
+    const std::string plugin = choose_transport(Config(user, run_sections(user), /*plugin_sections=*/false), plan);
+    return Chosen{plugin, plan.comm_key, plan.wants_inside_comm};
+  };
+  CHECK(chosen({2, 1}, {}) == Chosen{"", "comm.between", true});
+  CHECK(chosen({2, 2}, {{"comm.plugin", "auto", "test"}}) == Chosen{"", "comm.between", true});
+  CHECK(chosen({1, 1}, {}) == Chosen{"gloo", "comm.between", false});
+  CHECK(chosen({3}, {}) == Chosen{"shm", "comm.inside", false});
+  CHECK(chosen({2, 2}, {{"comm.plugin", "gloo", "test"}}) == Chosen{"", "comm.plugin", false});
 
   const PreparedRun here = plan_on({3}, {});
   CHECK_FALSE(here.has_inside_comm());
@@ -62,8 +70,6 @@ TEST_CASE("transports that can't connect the ranks are refused", "[transports]")
   CHECK_THAT(refusal({2, 2}, {{"comm.plugin", "shm", "test"}}),
              Catch::Contains("comm 'shm' connects ranks of one host, and this run has 2; choose another --comm"));
   CHECK_THAT(refusal({2, 2}, {{"comm.between", "shm", "test"}}), Catch::Contains("choose another comm.between"));
-  CHECK_THAT(refusal({2, 2}, {{"comm.inside", "loop", "test"}}),
-             Catch::Contains("comm.inside 'loop' does not exchange"));
   CHECK_THAT(refusal({1, 1}, {{"comm_inside.staging_bytes", "65536", "test"}}),
              Catch::Contains("'comm_inside' on test belongs to no transport"));
 }
