@@ -23,11 +23,21 @@ same() { # name, reference, hostfile, part of the sentence about the sums, setti
   equal "$2" "$1"
 }
 
+# The memory of the transports is that of the plan, to the byte.
+as_planned() { # name, hostfile, settings...
+  local planned taken
+  planned=$("$build/ddhost" plan "${toy[@]:1}" --hostfile "$work/$2" --json "${@:3}" | grep -oE '"comm": [0-9]+')
+  taken=$(grep -oE '"comm":\{"now":[0-9]+,"peak":[0-9]+' "$work/$1/metrics.jsonl" | grep -oE '[0-9]+$' | sort -n | tail -1)
+  [[ $planned == "\"comm\": $taken" ]] || fail "$1: the transports take $taken bytes, and the plan has $planned"
+}
+
 few=(train.steps=3)
 reference one --strategy zero2 --nproc 4 "${few[@]}"
 reference one_blocks --strategy zero2 --nproc 4 "${few[@]}" train.reduce_block=2
 same chain one hosts_2_2 "sums go on from host to host" --strategy zero2 "${few[@]}"
+as_planned chain hosts_2_2 --strategy zero2
 same chain_3_1 one hosts_3_1 "sums go on from host to host" --strategy zero3 "${few[@]}" --comm auto
+as_planned chain_3_1 hosts_3_1 --strategy zero3
 same blocks one_blocks hosts_2_2 "hosts add their sums" --strategy ddp "${few[@]}" train.reduce_block=2
 same flat one_blocks hosts_3_1 "sums take the transport between hosts alone" --strategy zero1 "${few[@]}" train.reduce_block=2
 on named hosts_2_2 --strategy zero2 "${few[@]}" --comm gloo
@@ -78,6 +88,7 @@ for mode in HYBRID_SHARD _HYBRID_SHARD_ZERO2; do
   reference "one$mode" --nproc 4 run.ranks_per_node=2 "${hybrid[@]}"
   on "two$mode" hosts_2_2 "${hybrid[@]}"
   equal "one$mode" "two$mode"
+  as_planned "two$mode" hosts_2_2 "${hybrid[@]}"
 done
 
 # What the interface of node1 sends and receives in a step does not grow with the ranks of a host.
