@@ -134,7 +134,8 @@ TEST_CASE("a flag that takes a list adds up, and the numbers of ckpt prune are c
   refused({"prune", runs.dir("a"), "--keep-last", "0"}, "0 is less than 1");
   refused({"prune", runs.dir("a"), "--keep-last", "99999999999999999999"}, "has more than 64 bits");
   refused({"prune", runs.dir("a"), "--after", "1.5"}, "'1.5' is no integer");
-  refused({"foo"}, "ckpt needs an action: ls, show");
+  refused({}, "ckpt needs an action: ls, show");
+  refused({"foo"}, "no action 'foo' of `ddhost ckpt`; it has: ls, show");
   refused({"diff", runs.dir("a")}, "give two folders");
   const Said nowhere = call_ddhost({"ckpt", "verify", runs.dir("nothing")});
   CHECK(nowhere.code == 1);
