@@ -25,7 +25,7 @@ void DataParallel::plan(ddh_plan& out) {
   for (size_t s = 0; s < layout_.spaces.size(); ++s) {
     const FlatSpace& space = layout_.spaces[s];
     if (!space.coded && space.trained_in(layout_.first_program()))
-      out.reduce_calls += reductions_per_step(args_) * grads_->calls_per_reduction(s);
+      out.reduce_calls += uint64_t{reductions_per_step(args_)} * grads_->calls_per_reduction(s);
   }
   out.reduce_calls += grads_->reduce_calls();
   out.param_bytes = params_->bytes();

@@ -12,8 +12,8 @@ namespace {
 // The strategy's options with this value, from which its rhythm must come: "strategy.sync_every=50". Else "the strategy's 50".
 std::string said_by_strategy(const RunConfig& config, int64_t every) {
   std::string out;
-  const nlohmann::json all = nlohmann::json::parse(config.file_text()), options = all.at("strategy");
-  for (const auto& [name, value] : options.items())
+  const nlohmann::json all = nlohmann::json::parse(config.file_text());
+  for (const auto& [name, value] : all.at("strategy").items())
     if (value.is_number_integer() && value == every)
       out += ddh::str(out.empty() ? "" : " or ", "strategy.", name, "=", every);
   return out.empty() ? ddh::str("the strategy's ", every) : out;

@@ -268,12 +268,13 @@ void Group::all_to_all(const ddh_coll& c) {
     const auto length = [&](const Pieces& pieces, size_t r) {
       return at < pieces.size[r] ? std::min(share, pieces.size[r] - at) : 0;
     };
-    for (size_t r = 0; r < n; ++r)
-      copy_bytes(staging(settings_.rank, round) + r * share, bytes(c.send) + sent.offset[r] + at, length(sent, r));
+    for (size_t r = 0; r < n; ++r)  // a rank without data may have no buffer
+      if (const uint64_t n_bytes = length(sent, r); n_bytes > 0)
+        copy_bytes(staging(settings_.rank, round) + r * share, bytes(c.send) + sent.offset[r] + at, n_bytes);
     publish(round, "pieces of peers");
     for (size_t r = 0; r < n; ++r)
-      copy_bytes(bytes(c.recv) + got.offset[r] + at, staging(static_cast<int32_t>(r), round) + me * share,
-                 length(got, r));
+      if (const uint64_t n_bytes = length(got, r); n_bytes > 0)
+        copy_bytes(bytes(c.recv) + got.offset[r] + at, staging(static_cast<int32_t>(r), round) + me * share, n_bytes);
     consume(round);
   }
 }

@@ -18,7 +18,7 @@ extern "C" ddh_rc ddh_entry_soap(const ddh_host*, const ddh_module**, ddh_err*) 
 namespace {
 
 Numbers adamw8bit_options(double beta1, double beta2) {
-  return {{"lr", {0.01}},          {"betas", {beta1, beta2}}, {"eps", {1e-8}},
+  return {{"lr", {0.01}},          {"betas", {beta1, beta2}}, {"eps", {1e-8}},     {"bias_correction", {1}},
           {"weight_decay", {0.1}}, {"decay_groups", {0}},     {"min_numel", {128}}};
 }
 
