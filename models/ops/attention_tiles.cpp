@@ -18,6 +18,9 @@ namespace {
 
 constexpr int64_t kTileRows = 64;  // the only size that was tried
 
+// Of the largest tile of a sequence.
+int64_t tile_rows(int64_t T) { return std::min(kTileRows, T); }
+
 // Rows first .. first + n - 1 of a sequence, which see the keys 0 .. keys - 1.
 struct Tile {
   int64_t first, n, keys;
@@ -81,7 +84,7 @@ class Workspace {
     // Forward: q, and copies of k and v; scores and probabilities; a result. Backward: gradients of k and v beside, a copy of
     // that of the result, and gradients of scores.
     const int64_t n_heads = (back ? 3 : 1) + (copies ? (back ? 3 : 2) : 0), n_tiles = back ? 3 : 2;
-    const int64_t rows = std::min(kTileRows, s.T);
+    const int64_t rows = tile_rows(s.T);
     return parts.samples * parts.heads * (n_heads * s.T * s.D + n_tiles * rows * s.T + rows * s.D);
   }
 
@@ -123,7 +126,7 @@ class Piece {
         v_(heads_of(heads.v, memory)),
         scores_(take_tile(memory)),
         probabilities_(take_tile(memory)),
-        rows_(memory.take({n_ * std::min(kTileRows, T_) * shape.D})) {}
+        rows_(memory.take({n_ * tile_rows(T_) * shape.D})) {}
 
   [[nodiscard]] at::Tensor rows_of(const at::Tensor& heads, const Tile& t) const {
     return heads.narrow(1, t.first, t.n);
@@ -134,9 +137,7 @@ class Piece {
   [[nodiscard]] at::Tensor v(const Tile& t) const { return keys_of(v_, t); }
 
   // Memory for the scores of the largest tile.
-  [[nodiscard]] at::Tensor take_tile(Workspace::Mine& memory) const {
-    return memory.take({n_ * std::min(kTileRows, T_) * T_});
-  }
+  [[nodiscard]] at::Tensor take_tile(Workspace::Mine& memory) const { return memory.take({n_ * tile_rows(T_) * T_}); }
   // (n, rows, keys) in memory of take_tile.
   [[nodiscard]] at::Tensor tile(const at::Tensor& memory, const Tile& t) const { return start_of(memory, t.n, t.keys); }
   [[nodiscard]] at::Tensor scores(const Tile& t) const { return tile(scores_, t); }  // until the next probabilities

@@ -16,7 +16,7 @@ void tiled_attention(const AttentionShape& shape, const DropoutPlace& place, con
 void tiled_attention_backward(const AttentionShape& shape, const DropoutPlace& place, const Qkv& all,
                               const at::Tensor& d_out, const Qkv& d);
 
-// Elements that the backward allocates beside, for estimates of memory. They depend on the number of threads.
+// Elements that the backward allocates for its threads, beside its arguments. They depend on the number of threads.
 int64_t tiled_backward_numel(const AttentionShape& shape);
 
 }  // namespace ops

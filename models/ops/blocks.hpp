@@ -13,16 +13,11 @@
 
 namespace ops {
 
-// Stores or adds elements of a complete gradient.
+// A block of a complete gradient.
 inline void give_block(const ddh_grad_block& block, const at::Tensor& gradient) {
   const auto numel = static_cast<int64_t>(block.numel);
-  at::Tensor to = matrix(block.grad, 1, numel, DDH_F32, 0, gradient.device()).view(-1);
-  const at::Tensor from = gradient.view(-1).narrow(0, static_cast<int64_t>(block.offset), numel);
-  if (block.grad_mode == DDH_GRAD_ADD) {
-    to.add_(from);
-  } else {
-    to.copy_(from);
-  }
+  give(matrix(block.grad, 1, numel, DDH_F32, 0, gradient.device()).view(-1),
+       gradient.view(-1).narrow(0, static_cast<int64_t>(block.offset), numel), block.grad_mode);
 }
 
 // A complete gradient, at once or later.

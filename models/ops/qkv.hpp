@@ -20,8 +20,6 @@ struct DDH_HIDDEN Qkv {
   [[nodiscard]] Qkv part(int64_t dim, int64_t first, int64_t n) const {
     return {q.narrow(dim, first, n), k.narrow(dim, first, n), v.narrow(dim, first, n)};
   }
-  // All heads of all samples, one after another: (B H, T, D). Views if there is one sample, else copies.
-  [[nodiscard]] Qkv heads() const { return {q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)}; }
   // The factor of the scores: 1 / sqrt(D).
   [[nodiscard]] double scale() const { return 1 / std::sqrt(static_cast<double>(q.size(-1))); }
 

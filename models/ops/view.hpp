@@ -28,15 +28,17 @@ inline at::Tensor gradient_of(const ddh_param_view& p, at::Device device) {
   return matrix(p.grad, 1, static_cast<int64_t>(p.numel), DDH_F32, 0, device).view(-1);
 }
 
-// Stores or adds a complete gradient.
-inline void give(const ddh_param_view& p, const at::Tensor& gradient) {
-  if (p.grad == nullptr) return;
-  at::Tensor to = gradient_of(p, gradient.device()).view(gradient.sizes());
-  if (adds(p)) {
+// Stores or adds a complete gradient, or some elements of it. grad_mode: DDH_GRAD_WRITE or DDH_GRAD_ADD
+inline void give(at::Tensor to, const at::Tensor& gradient, int32_t grad_mode) {
+  if (grad_mode == DDH_GRAD_ADD) {
     to.add_(gradient);
   } else {
     to.copy_(gradient);
   }
+}
+inline void give(const ddh_param_view& p, const at::Tensor& gradient) {
+  if (p.grad == nullptr) return;
+  give(gradient_of(p, gradient.device()).view(gradient.sizes()), gradient, p.grad_mode);
 }
 
 // For a batch without samples: sets gradients of mode DDH_GRAD_WRITE to zero, and leaves the others.

@@ -250,7 +250,7 @@ class Sqlite final : public ddh::Monitor {
     write_config(config, run_dir);
     database_->script("COMMIT");
     database_->script("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL");  // a row waits for no disk
-    queue_.emplace(kMostRows, [this](const std::function<void()>& run_all) {
+    queue_.emplace([this](const std::function<void()>& run_all) {
       database_->script("BEGIN IMMEDIATE");
       run_all();
       database_->script("COMMIT");
@@ -312,8 +312,6 @@ class Sqlite final : public ddh::Monitor {
     database_->run("INSERT OR REPLACE INTO configs (run_id, run_name, config, created_at) VALUES (?, ?, ?, ?)",
                    {id_, name_, json_text(config), now});
   }
-
-  static constexpr size_t kMostRows = 256;  // that wait to be written
 
   std::string id_, name_;
   std::function<void()> open_;     // nothing is written yet

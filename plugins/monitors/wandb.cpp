@@ -301,7 +301,7 @@ class Wandb final : public ddh::Monitor {
     writer_.emplace(folder_, id_);
     if (goes_on_) copy_part_before();
     writer_->publish(keep_as_);
-    queue_.emplace(kMostRecords, [this](const std::function<void()>& run_all) {
+    queue_.emplace([this](const std::function<void()>& run_all) {
       run_all();
       writer_->flush();
     });
@@ -350,8 +350,6 @@ class Wandb final : public ddh::Monitor {
 
   const Clock::time_point begin_ = Clock::now();
   double runtime_before_ = 0;
-  static constexpr size_t kMostRecords = 256;  // that wait to be written
-
   fs::path run_dir_, folder_;
   std::string config_, id_;
   pb::Run given_;

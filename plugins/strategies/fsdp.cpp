@@ -88,7 +88,7 @@ class FsdpParams final : public ddh::GatheredStore {
     }
     // Without resharding, parameters stay gathered until the backward of their unit.
     if (!settings_.reshards_after_forward && use.phase != DDH_PHASE_EVAL) {
-      for (const int32_t unit : backwards_after(use)) {
+      for (const int32_t unit : layout_.backwards_after(use)) {
         for (const size_t s : wrapped_[group_of(unit)]) {
           if (params.is_open(s)) keep.insert(s);
         }
@@ -137,19 +137,6 @@ class FsdpParams final : public ddh::GatheredStore {
   }
   bool prefetches_after(const ddh_unit_use& use) const {
     return use.phase == DDH_PHASE_BACKWARD && settings_.backward_prefetch == Prefetch::kPost;
-  }
-
-  // The units whose backward in this micro-batch is still to come.
-  std::vector<int32_t> backwards_after(const ddh_unit_use& use) const {
-    std::vector<int32_t> units;
-    const auto program = std::find_if(layout_.programs.begin(), layout_.programs.end(),
-                                      [&](const ddh::RunProgram& p) { return p.program == use.program; });
-    bool is_after = false;
-    for (const ddh_op& op : program->ops) {
-      if (is_after && op.phase == DDH_PHASE_BACKWARD) units.push_back(op.unit);
-      is_after = is_after || (op.position == use.position && op.phase == use.phase);
-    }
-    return units;
   }
 
   const ParamSettings settings_;

@@ -98,7 +98,7 @@ class Planner : RankSetup {
       return ask(inside_comm_, inside.get(), ranks.size());
     ddh_comm_plan group = ask(comm_, ranks.size());
     group.caps &= ~DDH_COMM_SHARED_VIEW;
-    if (world_ != nullptr) return group;
+    if (world_ != nullptr) return group;  // not the first, of all ranks, which uses both
     group.bytes += ask(inside_comm_, inside.get(), static_cast<size_t>(inside.get().world_size)).bytes;
     if (nodes.ranks_per_node() > 0) group.bytes += ask(comm_, static_cast<size_t>(nodes.count())).bytes;
     group.bytes += LayeredComm::bytes(nodes, seat_.rank);

@@ -70,18 +70,9 @@ class Rank : RankSetup {
     } catch (const std::exception& e) {
       // Before the others know: the launcher names the rank that ends first.
       if (output_ != nullptr) output_->failed(e.what());
-      if (comm_table_ != nullptr) {
-        const PluginCaller::Entered entered = comm_.caller().enter(PluginCall::kAbort);
-        comm_table_->abort(comm_.get(), e.what());
-      }
-      if (host_comm_table_ != nullptr) {
-        const PluginCaller::Entered entered = host_comm_.caller().enter(PluginCall::kAbort);
-        host_comm_table_->abort(host_comm_.get(), e.what());
-      }
-      if (inside_comm_table_ != nullptr) {
-        const PluginCaller::Entered entered = inside_comm_.caller().enter(PluginCall::kAbort);
-        inside_comm_table_->abort(inside_comm_.get(), e.what());
-      }
+      abort(comm_, comm_table_, e.what());
+      abort(host_comm_, host_comm_table_, e.what());
+      abort(inside_comm_, inside_comm_table_, e.what());
       throw;
     }
     end();
@@ -89,6 +80,13 @@ class Rank : RankSetup {
   }
 
  private:
+  // `table` null: there is no such transport, or it is not connected.
+  static void abort(const Instance& comm, const ddh_comm_backend_api* table, const char* reason) {
+    if (table == nullptr) return;
+    const PluginCaller::Entered entered = comm.caller().enter(PluginCall::kAbort);
+    table->abort(comm.get(), reason);
+  }
+
   void join_world() {
     if (plan_.has_host_comm()) {
       host_comm_ = make(plan_.host_comm, host_comm_seat_, "comm_host");

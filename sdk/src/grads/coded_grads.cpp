@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ddh/sdk/collective.hpp"
+
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
@@ -140,17 +142,7 @@ void CodedGrads::exchange_messages() {
 
 void CodedGrads::all_reduce(const float* send, float* recv, const float* initial, uint64_t numel,
                             const char* label) const {
-  ddh_coll coll{};
-  coll.struct_size = sizeof coll;
-  coll.dtype = DDH_F32;
-  coll.op = DDH_SUM;
-  coll.send = send;
-  coll.recv = recv;
-  coll.initial = initial;
-  coll.count = numel;
-  coll.group = args_.group;
-  coll.label = label;
-  call(host_.comm->all_reduce, host_.h, &coll);
+  sum_to_all(host_, args_.group, send, recv, initial, numel, label);
 }
 
 const float* CodedGrads::sum(size_t space) {

@@ -5,13 +5,14 @@
 
 #include <algorithm>
 
+#include "ddh/sdk/collective.hpp"
 #include "ddh/sdk/grads/ring_choice.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 namespace {
 constexpr uint64_t kBatchesOfLargest = 8;  // that the largest space in blocks is divided into, at least
-constexpr uint64_t kLeastRest = 16;        // a rest of a sixteenth of a batch has a buffer of its own
+constexpr uint64_t kOwnRestPart = 16;      // a rest of at most a sixteenth of a batch has a buffer of its own
 }  // namespace
 
 GradRing::GradRing(const ModelLayout& layout, const ddh_attach_args& args, GradRingOptions options)
@@ -30,7 +31,7 @@ void GradRing::choose_buffers() {
     if (has_blocks(s)) {
       // In the ring, the rest would wait until the last block.
       const uint64_t rest = spaces_[s].rest.numel;
-      spaces_[s].has_own_buffer = rest > 0 && (space.shared || rest <= batch_numel / kLeastRest);
+      spaces_[s].has_own_buffer = rest > 0 && (space.shared || rest <= batch_numel / kOwnRestPart);
       blocks.spaces.push_back(s);
       if (rest == 0 || spaces_[s].has_own_buffer) continue;
       blocks.spaces.push_back(s);
@@ -293,17 +294,8 @@ void GradRing::count_in_norm(const float* sum, const std::vector<ddh_range>& ran
 }
 
 void GradRing::sum_over_replicas(const float* send, float* recv, const float* initial, uint64_t numel) {
-  ddh_coll coll{};
-  coll.struct_size = sizeof coll;
-  coll.dtype = DDH_F32;
-  coll.op = DDH_SUM;
-  coll.send = send;
-  coll.recv = recv;
-  coll.initial = initial;
-  coll.count = numel;
-  coll.group = options_.replicas.group;
-  coll.label = "sum over replicas";
-  call(host_->comm->all_reduce, host_->h, &coll);
+  const ReplicaGroup& replicas = options_.replicas;
+  sum_to_all(*host_, replicas.group, send, recv, initial, numel, "sum over replicas");
 }
 
 }  // namespace DDH_HIDDEN

@@ -3,6 +3,8 @@
 // Full views of parameters: opened, counted and closed.
 #include "ddh/sdk/params/gathered_params.hpp"
 
+#include "ddh/sdk/collective.hpp"
+
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
@@ -11,14 +13,11 @@ void* segment_in(const FlatSpace& space, int32_t rank, void* view) {
 }
 
 void gather_segments(const Host& host, ddh_group* group, const FlatSpace& space, int32_t rank, void* view) {
-  ddh_coll c{};
-  c.struct_size = sizeof c;
-  c.dtype = space.dtype;
+  ddh_coll c = collective(space.dtype, space.name.c_str());
   c.send = segment_in(space, rank, view);
   c.recv = view;
   c.counts = space.cut.segment_numel.data();
   c.group = group;
-  c.label = space.name.c_str();
   call(host.comm->all_gather, host.h, &c);
 }
 

@@ -93,6 +93,18 @@ uint64_t LayoutMaker::trained_by(int32_t param) const {
   return bits;
 }
 
+std::vector<int32_t> ModelLayout::backwards_after(const ddh_unit_use& use) const {
+  const auto program =
+      std::find_if(programs.begin(), programs.end(), [&](const RunProgram& p) { return p.program == use.program; });
+  std::vector<int32_t> units;
+  bool is_after = false;
+  for (const ddh_op& op : program->ops) {
+    if (is_after && op.phase == DDH_PHASE_BACKWARD) units.push_back(op.unit);
+    is_after = is_after || (op.position == use.position && op.phase == use.phase);
+  }
+  return units;
+}
+
 std::vector<uint64_t> LayoutMaker::grad_bytes_of_units(const ddh_model_desc& model,
                                                        const std::vector<bool>& coded) const {
   std::vector<uint64_t> bytes(model.n_units, 0);

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 TEST_CASE("what is put is written in order, and all of it at the end", "[queue]") {
   std::vector<int> written;
   {
-    ddh::WriteQueue queue(8);
+    ddh::WriteQueue queue(nullptr, 8);
     for (int i = 0; i < 1000; ++i) queue.put([&written, i] { written.push_back(i); });
   }
   REQUIRE(written.size() == 1000);
@@ -25,7 +25,7 @@ TEST_CASE("a slow write does not hold up who puts, until the queue is full", "[q
   std::promise<void> go;
   std::shared_future<void> gone = go.get_future().share();
   std::atomic<int> put = 0, written = 0;
-  ddh::WriteQueue queue(2);
+  ddh::WriteQueue queue(nullptr, 2);
   std::promise<void> begun;
   queue.put([&] {
     begun.set_value();
@@ -52,7 +52,7 @@ TEST_CASE("a slow write does not hold up who puts, until the queue is full", "[q
 TEST_CASE("what was put within a tenth of a second is written together", "[queue]") {
   std::vector<int> written;
   std::vector<size_t> sizes;
-  ddh::WriteQueue queue(256, [&](const std::function<void()>& run_all) {
+  ddh::WriteQueue queue([&](const std::function<void()>& run_all) {
     const size_t before = written.size();
     run_all();
     sizes.push_back(written.size() - before);
@@ -67,7 +67,7 @@ TEST_CASE("what was put within a tenth of a second is written together", "[queue
 
 TEST_CASE("a write that fails is the error of the next call, and none follows it", "[queue]") {
   std::atomic<int> written = 0;
-  ddh::WriteQueue queue(4);
+  ddh::WriteQueue queue(nullptr, 4);
   queue.put([&] { ++written; });
   queue.put([] { ddh::fail(DDH_RESOURCE_EXHAUSTED, "the disk is full"); });
   CHECK_THROWS_WITH(queue.drain(), "the disk is full");

@@ -13,6 +13,7 @@
 
 #include "base/clock.hpp"
 #include "ddh/ddh.h"
+#include "ddh/sdk/collective.hpp"
 #include "ddh/sdk/sent_bytes.hpp"
 #include "engine/calls/plugin_caller.hpp"
 #include "engine/services/nodes.hpp"
@@ -219,14 +220,11 @@ class Comm {
   void all_gather_bytes(const void* mine, void* all, uint64_t bytes, const char* label,
                         ddh_group* group = nullptr) const {
     const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("all_gather", label).among(members_of(group)));
-    ddh_coll c{};
-    c.struct_size = sizeof c;
-    c.dtype = DDH_U8;
+    ddh_coll c = ddh::collective(DDH_U8, label);
     c.send = mine;
     c.recv = all;
     c.count = bytes;
     c.group = group_or_world(group);
-    c.label = label;
     call(PluginCall::kAllGather, backend_->all_gather, &c);
   }
   // Sums each of `count` integers over the ranks, in place, with wrap-around.
@@ -234,28 +232,22 @@ class Comm {
     const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("all_reduce", label).among(members_of(world_)));
     if (backend_->all_reduce == nullptr)
       ddh::fail(DDH_UNIMPLEMENTED, "this transport has no all_reduce; choose another with --comm");
-    ddh_coll c{};
-    c.struct_size = sizeof c;
-    c.dtype = DDH_I64;
+    ddh_coll c = ddh::collective(DDH_I64, label);
     c.op = DDH_SUM;
     c.send = values;
     c.recv = values;
     c.count = count;
     c.group = world_;
-    c.label = label;
     call(PluginCall::kAllReduce, backend_->all_reduce, &c);
   }
   void broadcast_bytes(void* data, uint64_t bytes, int32_t root, const char* label) const {
     const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("broadcast", label).among(members_of(world_)));
-    ddh_coll c{};
-    c.struct_size = sizeof c;
-    c.dtype = DDH_U8;
+    ddh_coll c = ddh::collective(DDH_U8, label);
     c.root = root;
     c.send = data;
     c.recv = data;
     c.count = bytes;
     c.group = world_;
-    c.label = label;
     call(PluginCall::kBroadcast, backend_->broadcast, &c);
   }
   void barrier() const {

@@ -134,12 +134,6 @@ void LayeredComm::group_info(ddh_group* group, int32_t& rank, int32_t& size, uin
   if (layer.inst != inside_.inst || inside_.shared == nullptr) caps &= ~DDH_COMM_SHARED_VIEW;
 }
 
-ddh::GroupRanks LayeredComm::ranks() const {
-  std::vector<int32_t> all(static_cast<size_t>(places_.world_size()));
-  std::iota(all.begin(), all.end(), 0);
-  return {all, static_cast<size_t>(places_.rank()), places_.nodes().node_of().data()};
-}
-
 std::vector<uint64_t> LayeredComm::counts_of(const ddh_coll& c) const {
   const auto n = static_cast<size_t>(places_.world_size());
   return c.counts != nullptr ? std::vector<uint64_t>(c.counts, c.counts + n) : std::vector<uint64_t>(n, c.count);
@@ -185,12 +179,8 @@ void LayeredComm::all_reduce(const ddh_coll& c) {
   const auto *const send = static_cast<const float*>(c.send), *const initial = static_cast<const float*>(c.initial);
   auto* const recv = static_cast<float*>(c.recv);
   if (order_ == SumOrder::kChain) return sum({send, recv, initial, c.label, core_->even_pieces(c.count)});
-  const auto n = static_cast<uint64_t>(places_.world_size()), me = static_cast<uint64_t>(places_.rank());
-  const uint64_t share = (c.count + n - 1) / n;
-  std::vector<uint64_t> counts;
-  for (uint64_t rank = 0; rank < n; ++rank)
-    counts.push_back(std::min(c.count, (rank + 1) * share) - std::min(c.count, rank * share));
-  const uint64_t mine = std::min(c.count, me * share);
+  const std::vector<uint64_t> counts = layers::even_counts(c.count, places_.world_size());
+  const uint64_t mine = std::accumulate(counts.begin(), counts.begin() + places_.rank(), uint64_t{0});
   sum({send, recv + mine, initial == nullptr ? nullptr : initial + mine, c.label, core_->pieces(counts)});
   gather(c, counts, recv + mine);
 }

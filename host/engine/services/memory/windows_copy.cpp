@@ -14,6 +14,7 @@
 #include <limits>
 #include <optional>
 
+#include "ddh/sdk/collective.hpp"
 #include "engine/numerics/kernels.hpp"
 #include "engine/services/memory/windows.hpp"
 
@@ -75,13 +76,10 @@ class CommBlock {
 };
 
 ddh_coll pieces(const Comm& comm, ddh_group* group, int32_t dtype, const Segments& segments, const std::string& label) {
-  ddh_coll c{};
-  c.struct_size = sizeof c;
-  c.dtype = dtype;
+  ddh_coll c = ddh::collective(dtype, label.c_str());
   c.op = DDH_SUM;
   c.counts = segments.numel.data();
   c.group = comm.group_or_world(group);
-  c.label = label.c_str();
   return c;
 }
 

@@ -55,12 +55,12 @@ inline constexpr Option kGradBufferBytes = {
     .description =
         "Gradients wait for their reduction in buffers that all units use in turn. In a unit with more bytes of "
         "gradients than this, those of large matrices come in blocks of rows, if the model gives them; the buffers "
-        "must "
-        "hold one. If the buffers would take more bytes than this, there is one less, or the largest units keep their "
+        "must hold one. If the buffers would take more bytes than this, there is one less, or the largest units keep "
+        "their "
         "full gradients, whichever takes less memory on all ranks together. One buffer less means that gradients are "
         "reduced before the next are computed; the log says so. null: 64 MiB, or the limit with which all ranks "
-        "together "
-        "take at most what zero1's gradients take, if that is less; then units above a quarter of it have blocks."};
+        "together take at most what zero1's gradients take, if that is less; then units above a quarter of it have "
+        "blocks."};
 inline constexpr Option kGradRingOptions[] = {kOverlapComm, kGradBufferBytes};
 
 inline uint64_t grad_buffer_bytes(const SectionOptions& options) {

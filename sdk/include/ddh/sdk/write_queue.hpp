@@ -25,8 +25,8 @@ class WriteQueue {
   // Runs what was put since the last call, by calling `run_all`: for example between the begin and the end of a transaction.
   using Together = std::function<void(const std::function<void()>& run_all)>;
 
-  // `most`: functions that wait at a time, at least 1. `together` null: they run one by one.
-  explicit WriteQueue(size_t most = 256, Together together = nullptr)
+  // `together` null: functions run one by one. `most`: that wait at a time, at least 1.
+  explicit WriteQueue(Together together = nullptr, size_t most = 256)
       : most_(most), together_(std::move(together)), thread_([this] { work(); }) {}
   WriteQueue(const WriteQueue&) = delete;
   WriteQueue& operator=(const WriteQueue&) = delete;

@@ -17,7 +17,7 @@ using namespace ddhost::test;
 
 namespace {
 
-// The plan of a run on hosts with so many ranks; `between` is a transport of the tests that connects several hosts.
+// The plan of a run. `hosts`: the number of ranks on each host. Its comm.between is a transport of the tests.
 PreparedRun plan_on(const std::vector<int32_t>& hosts, const std::vector<Override>& more,
                     const std::string& file = "") {
   std::vector<Override> settings = {{"model.plugin", test_plugin("toy"), "test"},

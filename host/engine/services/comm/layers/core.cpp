@@ -5,7 +5,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "ddh/sdk/plugin.hpp"
+#include "ddh/sdk/collective.hpp"
 
 namespace ddhost::layers {
 namespace {
@@ -23,6 +23,25 @@ std::vector<int32_t> members_of(const Places& places) {
 }
 
 }  // namespace
+
+std::vector<uint64_t> even_counts(uint64_t count, int32_t n) {
+  const auto parts = static_cast<uint64_t>(n), share = (count + parts - 1) / parts;
+  std::vector<uint64_t> out;
+  for (uint64_t i = 0; i < parts; ++i) out.push_back(std::min(count, (i + 1) * share) - std::min(count, i * share));
+  return out;
+}
+
+uint64_t most_handled(const Places& places, const std::vector<Piece>& pieces, bool of_other_hosts) {
+  uint64_t most = 0;
+  for (int32_t host = 0; host < places.n_hosts(); ++host) {
+    std::vector<uint64_t> handled(static_cast<size_t>(places.size(host)));
+    for (const Piece& piece : pieces) {
+      if (piece.count == 0 || (of_other_hosts && places.host_of(piece.owner) == host)) continue;
+      most = std::max(most, ++handled[static_cast<size_t>(places.handler(host, piece.share) - places.first(host))]);
+    }
+  }
+  return most;
+}
 
 uint64_t Core::chunk_bytes(const Places& places) {
   const uint64_t share = kMostPacked / static_cast<uint64_t>(places.largest()) / 4096 * 4096;
@@ -55,12 +74,13 @@ std::vector<Piece> Core::pieces(const std::vector<uint64_t>& counts) const {
 }
 
 std::vector<Piece> Core::even_pieces(uint64_t count) const {
-  const auto n = static_cast<uint64_t>(places_.largest());
-  const uint64_t share = (count + n - 1) / n;
+  const int32_t n = places_.largest();
+  const std::vector<uint64_t> counts = even_counts(count, n);
   std::vector<Piece> out;
-  for (uint64_t i = 0; i < n; ++i) {
-    const uint64_t begin = std::min(count, i * share), end = std::min(count, (i + 1) * share);
-    out.push_back({begin, end - begin, {static_cast<int32_t>(i), static_cast<int32_t>(n)}, -1});
+  uint64_t at = 0;
+  for (int32_t i = 0; i < n; ++i) {
+    out.push_back({at, counts[static_cast<size_t>(i)], {i, n}, -1});
+    at += out.back().count;
   }
   return out;
 }
@@ -79,13 +99,10 @@ void Core::share_on_host(std::byte* all, const std::vector<Piece>& pieces, int32
     total += piece.count;
   }
   if (total == 0) return;
-  ddh_coll c{};
-  c.struct_size = sizeof c;
-  c.dtype = DDH_U8;
+  ddh_coll c = ddh::collective(DDH_U8, label);
   c.recv = all + begin;
   c.send = mine != nullptr ? mine : all + begin + my_begin;
   c.counts = counts.data();
-  c.label = label;
   inside_.call(&ddh_comm_backend_api::all_gather, "all_gather", c);
 }
 
@@ -93,16 +110,10 @@ void Core::share_on_host(std::byte* all, const std::vector<Piece>& pieces, int32
 void Core::all_gather(const std::byte* mine, std::byte* all, const std::vector<Piece>& pieces, const char* label) {
   const int32_t here = places_.host(), me = places_.rank();
   const Piece& own = pieces[static_cast<size_t>(me)];
-  uint64_t largest = 0, most_received = 1;
+  uint64_t largest = 0;
   for (const Piece& piece : pieces) largest = std::max(largest, piece.count);
-  for (int32_t host = 0; host < places_.n_hosts(); ++host) {
-    std::vector<uint64_t> received(static_cast<size_t>(places_.size(host)));
-    for (const Piece& piece : pieces)
-      if (piece.count > 0 && places_.host_of(piece.owner) != host)
-        most_received = std::max(
-            most_received, ++received[static_cast<size_t>(places_.handler(host, piece.share) - places_.first(host))]);
-  }
-  const uint64_t copies = std::max(most_received, static_cast<uint64_t>(places_.n_hosts() - 1));
+  const uint64_t copies = std::max({uint64_t{1}, most_handled(places_, pieces, /*of_other_hosts=*/true),
+                                    static_cast<uint64_t>(places_.n_hosts() - 1)});
   const uint64_t step = std::max<uint64_t>(2 * chunk_ / copies, 1);
   const auto part = [&](const Piece& piece, uint64_t at) {
     return at >= piece.count ? 0 : std::min(step, piece.count - at);
@@ -135,14 +146,11 @@ void Core::broadcast(const std::byte* from, std::byte* to, uint64_t bytes, int32
     }
     run_exchange(label);
   }
-  ddh_coll c{};
-  c.struct_size = sizeof c;
-  c.dtype = DDH_U8;
+  ddh_coll c = ddh::collective(DDH_U8, label);
   c.root = places_.handler(here, share) - places_.first(here);
   c.send = me == root ? from : to;
   c.recv = to;
   c.count = bytes;
-  c.label = label;
   inside_.call(&ddh_comm_backend_api::broadcast, "broadcast", c);
 }
 

@@ -40,6 +40,11 @@ struct SumCall {
   std::vector<Piece> pieces;
 };
 
+// `count` elements in `n` parts that are as equal as possible, the last ones shorter.
+[[nodiscard]] std::vector<uint64_t> even_counts(uint64_t count, int32_t n);
+// The most pieces that one rank handles. `of_other_hosts`: only pieces whose owners are not on its host count.
+[[nodiscard]] uint64_t most_handled(const Places& places, const std::vector<Piece>& pieces, bool of_other_hosts);
+
 class Core {
  public:
   // Bytes that the buffers take on this rank.

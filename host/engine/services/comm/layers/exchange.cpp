@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ddh/sdk/plugin.hpp"
+#include "ddh/sdk/collective.hpp"
 
 namespace ddhost::layers {
 
@@ -43,14 +43,11 @@ uint64_t Exchange::run(const char* label) {
     if (out.data == out_.scratch) std::memcpy(out.data + sent, part.data, part.bytes);
     sent += part.bytes;
   }
-  ddh_coll c{};
-  c.struct_size = sizeof c;
-  c.dtype = DDH_U8;
+  ddh_coll c = ddh::collective(DDH_U8, label);
   c.send = out.data;
   c.recv = in.data;
   c.counts = out.of_rank.data();
   c.recv_counts = in.of_rank.data();
-  c.label = label;
   layer_.call(&ddh_comm_backend_api::all_to_all, "all_to_all", c);
   uint64_t at = 0;
   for (const Part& part : in_.parts) {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ddh/sdk/plugin.hpp"
+#include "ddh/sdk/collective.hpp"
 #include "engine/numerics/kernels.hpp"
 #include "engine/services/comm/layers/core.hpp"
 
@@ -16,13 +16,8 @@ class Core::Chunks {
   // `most`: chunks that a buffer holds at least.
   Chunks(const Core& core, const SumCall& call, uint64_t most = 1) : core_(core), call_(call) {
     const Places& places = core.places_;
-    uint64_t largest = 0;  // elements; `most` becomes the pieces that a rank of any host handles
-    for (int32_t host = 0; host < places.n_hosts(); ++host) {
-      std::vector<uint64_t> handled(static_cast<size_t>(places.size(host)));
-      for (const Piece& piece : call.pieces)
-        if (piece.count > 0)
-          most = std::max(most, ++handled[static_cast<size_t>(places.handler(host, piece.share) - places.first(host))]);
-    }
+    uint64_t largest = 0;  // elements
+    most = std::max(most, most_handled(places, call.pieces, /*of_other_hosts=*/false));
     step_ = std::max<uint64_t>(core.chunk_ / sizeof(float) / most, 1);
     for (size_t p = 0; p < call.pieces.size(); ++p) {
       largest = std::max(largest, call.pieces[p].count);
@@ -69,15 +64,12 @@ class Core::Chunks {
       at += bytes(p, chunk);
       counts[static_cast<size_t>(handler_here(p) - first)] += numel(p, chunk);
     }
-    ddh_coll c{};
-    c.struct_size = sizeof c;
-    c.dtype = DDH_F32;
+    ddh_coll c = ddh::collective(DDH_F32, call_.label);
     c.op = DDH_SUM;
     c.send = core_.pack_;
     c.recv = sums;
     c.counts = counts.data();
     c.initial = initial;
-    c.label = call_.label;
     core_.inside_.call(&ddh_comm_backend_api::reduce_scatter, "reduce_scatter", c);
   }
 

@@ -4,9 +4,9 @@
 // batch follow one another in one buffer, and one reduction sums them. A batch has blocks of every rank's segment, so that all
 // ranks sum at once.
 //
-// What a rank has of a batch is one range of its segment. So a block that lies in the segments of two ranks must be at the end
-// of a range of the first one and at the begin of one of the second, in the same batch. Such blocks are alternately in the
-// last batch and in the first one, and each rank goes through its segment from the one to the other.
+// A rank's part of a batch is one range of its segment. A block may lie in the segments of two neighbouring ranks. Then it
+// ends the range of the first rank and begins that of the second, in one batch. The first such block is in the last batch, the
+// next one in the first batch, and so on. Each rank's own blocks fill the batches between these two.
 #pragma once
 
 #include <vector>
@@ -47,10 +47,9 @@ struct BlockBatch {
 // FullGrads takes less a segment, if that is less.
 [[nodiscard]] uint64_t grad_buffer_limit(uint64_t all, const ddh_attach_args& args, uint64_t option);
 
-// For GradRing: `grouping` with gradients in blocks, in the units whose gradients are larger than `option`, or by default than
-// a quarter of these buffers. With
-// accumulation in DDH_MICRO_FIRST order gradients are whole, because the sum of the micro-batches is; on one rank too,
-// because its segment is.
+// For GradRing: `grouping` with gradients in blocks, in the units whose gradients are larger than `option`; by default, than a
+// quarter of grad_buffer_limit. With accumulation in DDH_MICRO_FIRST order gradients are whole, because the sum of the
+// micro-batches is; on one rank too, because its segment is.
 [[nodiscard]] Grouping with_blocks(Grouping grouping, const ddh_attach_args& args, uint64_t option);
 
 }  // namespace DDH_HIDDEN

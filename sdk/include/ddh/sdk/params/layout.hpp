@@ -110,6 +110,8 @@ class ModelLayout {
 
   // The program whose calls ddh_plan counts.
   [[nodiscard]] int32_t first_program() const { return programs.empty() ? 0 : programs.front().program; }
+  // The units whose backward in the micro-batch of a use is still to come.
+  [[nodiscard]] std::vector<int32_t> backwards_after(const ddh_unit_use& use) const;
 
   // The spaces whose gradients are complete when grads_ready is called for this unit.
   [[nodiscard]] std::vector<size_t> trained_spaces(int32_t unit, int32_t program) const;

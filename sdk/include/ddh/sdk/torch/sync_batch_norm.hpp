@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddh/sdk/plugin.hpp"
+#include "ddh/sdk/collective.hpp"
 
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
@@ -49,13 +49,10 @@ class SampleSpread {
 
  private:
   void gather(const void* own, void* all, int32_t dtype, const std::vector<uint64_t>& counts) const {
-    ddh_coll c{};
-    c.struct_size = sizeof c;
-    c.dtype = dtype;
+    ddh_coll c = collective(dtype, "batch norm");
     c.send = own, c.recv = all;
     c.count = counts[static_cast<size_t>(rank_)];
     c.counts = counts.data();
-    c.label = "batch norm";
     call(host_.comm->all_gather, host_.h, &c);
   }
 

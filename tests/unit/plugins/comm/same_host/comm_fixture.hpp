@@ -10,6 +10,7 @@
 #include <functional>
 #include <thread>
 
+#include "ddh/sdk/collective.hpp"
 #include "fixtures/harness/fake_host.hpp"
 
 DDH_EXTERN_C ddh_rc ddh_entry_loop(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
@@ -74,16 +75,13 @@ class CommRank {
   // Arguments of a collective of the world.
   [[nodiscard]] ddh_coll coll(int32_t dtype, const void* send, void* recv, uint64_t count,
                               const uint64_t* counts = nullptr) const {
-    ddh_coll c{};
-    c.struct_size = sizeof c;
-    c.dtype = dtype;
+    ddh_coll c = ddh::collective(dtype, "test");
     c.op = DDH_SUM;
     c.send = send;
     c.recv = recv;
     c.count = count;
     c.counts = counts;
     c.group = world();
-    c.label = "test";
     return c;
   }
   using Collective = ddh_rc (*)(ddh_inst*, const ddh_coll*, ddh_err*);

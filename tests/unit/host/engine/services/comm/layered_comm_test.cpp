@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
+#include "ddh/sdk/collective.hpp"
 #include "engine/calls/instance.hpp"
 #include "engine/services/tables/interfaces.hpp"
 #include "fixtures/harness/built.hpp"
@@ -140,15 +141,12 @@ void expect_equal(Pair& p, const char* what, uint64_t n, const Body& body) {
 }
 
 ddh_coll coll(const Way& way, const void* send, void* recv, uint64_t count) {
-  ddh_coll c{};
-  c.struct_size = sizeof c;
-  c.dtype = DDH_F32;
+  ddh_coll c = ddh::collective(DDH_F32, "test");
   c.op = DDH_SUM;
   c.send = send;
   c.recv = recv;
   c.count = count;
   c.group = way.group;
-  c.label = "test";
   return c;
 }
 
