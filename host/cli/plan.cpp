@@ -123,6 +123,10 @@ std::string notes(const std::vector<Planned>& all) {
   if (any([](const MemoryPlan& plan) { return !plan.knows_act; })) out += "act: the model has no estimate\n";
   if (any([](const MemoryPlan& plan) { return !plan.largest().sent; }))
     out += "sent: the strategy does not say what it sends\n";
+  uint64_t checkpoints = 0;
+  for (const Planned& one : all) checkpoints = std::max(checkpoints, one.plan ? one.plan->memory_checkpoints : 0);
+  if (checkpoints > 0)
+    out += ddh::str("checkpoint.memory_every takes ", megabytes(checkpoints), " MB more of the host\n");
   if (any([](const MemoryPlan& plan) { return !plan.unique_of_all(); }))
     out += ddh::str("of more than ", kMostPlannedRanks, " ranks the first and the last are planned\n");
   return out + "not counted: evaluations, data sets, and the libraries of a process\n";
@@ -165,6 +169,7 @@ nlohmann::ordered_json json_of(const std::vector<Planned>& all, std::optional<ui
     entry["ranks_planned"] = plan.ranks.size();
     entry["largest_rank"] = json_of(plan.largest(), plan.device_has_memory);
     if (const std::optional<uint64_t> unique = plan.unique_of_all()) entry["unique_bytes_of_all_ranks"] = *unique;
+    entry["memory_checkpoints"] = plan.memory_checkpoints;
     entry["comm_is_known"] = plan.knows_comm;
     entry["act_is_known"] = plan.knows_act;
     if (memory) entry["fits"] = sum(bytes_to_fit(plan, plan.largest())) <= *memory;

@@ -8,6 +8,7 @@
 #include <ostream>
 
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/memory_folder.hpp"
 #include "cli/commands.hpp"
 #include "cli/rank_output.hpp"
 #include "cli/run_hosts.hpp"
@@ -243,15 +244,19 @@ void prepare_restart(const std::filesystem::path& folder, const UserConfig& user
                      const Registry& registry, CommandLine& next) {
   const char* const source = "launch.max_restarts";
   const std::string& resume = host.text("run.resume");
-  const bool has_checkpoint = !list_checkpoints(folder).empty();
+  const std::vector<CheckpointPlace> places = resumable_checkpoints(folder);
+  const bool has_checkpoint = !places.empty();
   if (has_checkpoint || resume == "none" || resume == "auto") {
     next.overrides.push_back({"run.dir", folder.string(), source});
     next.overrides.push_back({"run.resume", "auto", source});
   }
-  print_sentence(
-      ddh::str("restart ", next.restarts, " of ", host.get<int64_t>("launch.max_restarts"),
-               " (launch.max_restarts): the ranks start again from ",
-               has_checkpoint ? "the newest checkpoint" : "the beginning, because there is no checkpoint yet"));
+  print_sentence(ddh::str("restart ", next.restarts, " of ", host.get<int64_t>("launch.max_restarts"),
+                          " (launch.max_restarts): the ranks start again from ",
+                          !has_checkpoint ? "the beginning, because there is no checkpoint yet"
+                          : places.front().folder.parent_path() == checkpoints_folder(folder)
+                              ? "the newest checkpoint"
+                              : "the checkpoint in memory",
+                          has_checkpoint ? ddh::str(", of step ", places.front().step) : ""));
   for (Override& more : without_lost_hosts(user, host, registry)) next.overrides.push_back(std::move(more));
 }
 
@@ -291,6 +296,8 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
   const auto conclude = [&](const Outcome& end) {
     if (cluster != nullptr && !end.again && !end.sentence.empty()) print_sentence(end.sentence);
     clean_up_folder(record.folder(), end.exit_code != 0);
+    if (const auto folder = folder_of(record.folder()); end.has_begun && !end.again && !folder.empty())
+      remove_memory_folder(folder);
     report(record.folder(), end, host.get<bool>("run.report") && !end.again);
   };
   args.before_others_end = conclude;

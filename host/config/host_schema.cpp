@@ -198,6 +198,8 @@ constexpr const char* kCheckpoint = R"json({"properties": {
     "description": "epochs of the first training program from one checkpoint to the next; 0 means not by epochs"},
   "every_minutes": {"type": "number", "default": 0, "minimum": 0, "maximum": 1000000, "x-unit": "min",
     "description": "minutes from one checkpoint to the next; 0 means not by time"},
+  "memory_every": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
+    "description": "steps between checkpoints in this host's memory, from which launch.max_restarts goes on; 0: none there"},
   "at_phase_end": {"type": "boolean", "default": true,
     "description": "also save after the last step of each phase, if checkpoints are on"},
   "on_exit": {"type": "boolean", "default": true,

@@ -82,6 +82,7 @@ struct Outcome {
   int exit_code = 0;                                // 0; 1; 130 after SIGINT, 143 after SIGTERM
   std::string sentence;                             // the reason if it is not 0; may be empty
   std::optional<Shortage> shortage = std::nullopt;  // the run was refused because its plan does not fit
+  bool has_begun = false;                           // with its work
   bool again = false;                               // it failed after it had begun, and its ranks are to start again
 };
 

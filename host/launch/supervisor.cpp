@@ -92,6 +92,7 @@ Outcome Supervisor::run() {
     }
   }
   Outcome outcome = own_outcome();
+  outcome.has_begun = has_begun();
   outcome.again = starts_again(outcome);
   if (args_.cluster == nullptr) return outcome;
   if (args_.cluster->is_head()) {
@@ -101,15 +102,22 @@ Outcome Supervisor::run() {
     return outcome;
   }
   // The head prints the sentence.
-  return {exit_code_.value_or(outcome.exit_code), head_is_gone_ ? end_.death : "", std::nullopt, again_};
+  return {exit_code_.value_or(outcome.exit_code), head_is_gone_ ? end_.death : "", std::nullopt, outcome.has_begun,
+          again_};
+}
+
+bool Supervisor::has_begun() const {
+  const RankRange here = args_.ranks_here();
+  if (here.count == 0) return true;  // those of other hosts may have
+  for (int rank = here.first; rank < here.end(); ++rank)
+    if (progress_.has_begun(rank)) return true;
+  return false;
 }
 
 // What fails before the first step fails again.
 bool Supervisor::starts_again(const Outcome& outcome) const {
-  const RankRange here = args_.ranks_here();
-  bool has_begun = here.count == 0;  // then those of other hosts may have begun
-  for (int rank = here.first; rank < here.end(); ++rank) has_begun |= progress_.has_begun(rank);
-  return args_.may_restart && outcome.exit_code == 1 && end_.stop_signal == 0 && !stopped_after_failure_ && has_begun;
+  return args_.may_restart && outcome.exit_code == 1 && end_.stop_signal == 0 && !stopped_after_failure_ &&
+         outcome.has_begun;
 }
 
 Outcome Supervisor::own_outcome() const {

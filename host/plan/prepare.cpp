@@ -362,6 +362,10 @@ void settle(PreparedRun& plan) {
               plan.world_size, " ranks into equal nodes; change it or --nproc");
   plan.ranks_are_threads = plan.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS);
   check_transports(plan);
+  if (plan.n_hosts() > 1 && plan.config.get<int64_t>("checkpoint.memory_every") > 0)
+    ddh::fail(DDH_UNIMPLEMENTED,
+              "checkpoint.memory_every keeps checkpoints in the memory of one host, and this run has ", plan.n_hosts(),
+              "; set it to 0, and give checkpoint.every or checkpoint.every_minutes");
   check_threads(plan);
   check_device(plan);
   check_codec(plan);

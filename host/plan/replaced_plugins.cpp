@@ -77,19 +77,22 @@ std::string replace_host_comm_options(UserConfig& user, const std::vector<Sectio
 
 std::string replace_other_transports(UserConfig& user, const std::vector<Section>& sections, const Plugin& comm,
                                      bool has_inside) {
-  const Wish* const file = user.find_in_file("comm.plugin");
-  if (file == nullptr || file->value != kAutoComm || user.find_on_command_line("comm.plugin") != nullptr) return "";
-  const std::string source = file->source, inside = std::string(kInsideCommSection) + ".";
+  const Wish *const file = user.find_in_file("comm.plugin"), *const any = any_of_file(user);
+  if (any == nullptr || (file != nullptr && file->value != kAutoComm)) return "";
+  const std::string inside = std::string(kInsideCommSection) + ".";
   const Schema& schema = find_section_of_host(sections, "comm").schema;
   const std::vector<std::string> keys = user.replace_in_file([&](const Wish& wish) {
     if (!has_inside && wish.key.starts_with(inside)) return true;
-    if (!wish.key.starts_with("comm.")) return false;
+    if (file == nullptr || !wish.key.starts_with("comm.")) return false;
     const std::string name = wish.key.substr(5);
     return schema.find(name) == nullptr && schema.find_alias(name) == nullptr;
   });
   if (keys.empty()) return "";
-  return ddh::str("comm.plugin=auto of ", source, " is '", comm.id(), "' here, so the file's options for other ",
-                  "transports are not used: ", with_commas(keys));
+  const std::string source = (file == nullptr ? any : file)->source;
+  const std::string how = user.find_on_command_line("comm.plugin") == nullptr
+                              ? ddh::str("comm.plugin=auto of ", source, " is '", comm.id(), "' here")
+                              : ddh::str("comm '", comm.id(), "' replaces 'auto' of ", source);
+  return ddh::str(how, ", so the file's options for other transports are not used: ", with_commas(keys));
 }
 
 std::string replace_monitor_options(UserConfig& user, const std::vector<Section>& sections,

@@ -26,8 +26,9 @@ std::string replace_options(UserConfig& user, const std::vector<Section>& sectio
 // The same for the section comm_host, if `comm` replaces the file's transport and has none of host memory beside it.
 std::string replace_host_comm_options(UserConfig& user, const std::vector<Section>& sections, const Plugin& comm);
 
-// The same for the transports of a file with comm.plugin=auto: which they are depends on the hosts. `sections` also have the
-// options of `comm`, and `has_inside` says whether another transport has the section comm_inside.
+// The same for the transports of a file with comm.plugin=auto, which is the default: which they are depends on the hosts and on
+// the command line. `sections` also have the options of `comm`, and `has_inside` says whether another transport has the
+// section comm_inside. Without comm.plugin in the file, its options of the section comm are those of `comm`.
 std::string replace_other_transports(UserConfig& user, const std::vector<Section>& sections, const Plugin& comm,
                                      bool has_inside);
 

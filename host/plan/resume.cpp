@@ -9,6 +9,7 @@
 #include <set>
 
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/memory_folder.hpp"
 #include "ddh/sdk/kernels/counter_rng.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/checkpointing.hpp"
@@ -310,7 +311,7 @@ void require_nothing_to_lose(const PreparedRun& run) {
 }
 
 std::vector<std::string> choose_newest(PreparedRun& run) {
-  const std::vector<CheckpointPlace> places = list_checkpoints(run.run_dir);
+  const std::vector<CheckpointPlace> places = resumable_checkpoints(run.run_dir);
   std::vector<std::string> warnings;
   if (places.empty()) {
     require_nothing_to_lose(run);
@@ -373,6 +374,16 @@ ResumeWish resume_wish(const UserConfig& user, const Config& config) {
   return {ResumeWish::From::path, folder};
 }
 
+std::vector<CheckpointPlace> resumable_checkpoints(const fs::path& run_dir) {
+  std::vector<CheckpointPlace> places = list_checkpoints(run_dir);
+  const std::optional<StepNumbers> numbers = read_step_numbers(run_dir);
+  if (!numbers) return places;
+  const std::vector<CheckpointPlace> in_memory = list_memory_checkpoints(run_dir, numbers->steps);
+  places.insert(places.end(), in_memory.begin(), in_memory.end());
+  std::stable_sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
+  return places;
+}
+
 bool goes_on_in(const fs::path& run_dir, const ResumeWish& wish) {
   if (wish.from != ResumeWish::From::path) return wish.from == ResumeWish::From::newest;
   std::error_code ec;
@@ -393,6 +404,8 @@ void require_checkpoint(const PreparedRun& run) {
 }
 
 std::vector<std::string> choose_checkpoints(PreparedRun& run) {
+  // Of a run that was killed here with its launcher: only the newest of a run is one of them.
+  if (run.wish.from != ResumeWish::From::newest && !run.run_dir.empty()) remove_memory_folder(run.run_dir);
   if (run.wish.from == ResumeWish::From::none) return {};
   return run.wish.from == ResumeWish::From::newest ? choose_newest(run) : choose_named(run, run.wish.checkpoint);
 }

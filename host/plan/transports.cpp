@@ -28,6 +28,9 @@ void check_transports(const PreparedRun& plan) {
                 plan.n_hosts(), "; choose another ", plan.comm_key == "comm.plugin" ? "--comm" : plan.comm_key,
                 ", or leave it out");
   if (!plan.wants_inside_comm) return;
+  if (!plan.inside_comm.has_cap(DDH_CAP_SINGLE_HOST))
+    ddh::fail(DDH_FAILED_PRECONDITION, "comm.inside '", plan.inside_comm.id(), "' is not for ranks of one host, which ",
+              "comm.plugin=auto needs beside comm.between; leave out comm.inside, or name one transport with --comm");
   for (const Plugin* plugin : {&plan.comm, &plan.inside_comm})
     if (plugin->has_cap(DDH_CAP_DEVICE_BUFFERS) || plugin->has_cap(DDH_CAP_RANKS_ARE_THREADS))
       ddh::fail(DDH_FAILED_PRECONDITION, plugin == &plan.comm ? "comm.between" : "comm.inside", " '", plugin->id(),

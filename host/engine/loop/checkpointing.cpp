@@ -10,7 +10,9 @@
 #include <cstdio>
 #include <utility>
 
+#include "checkpoint/memory_folder.hpp"
 #include "checkpoint/safetensors.hpp"
+#include "ddh/sdk/memory/free_memory.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/samples/sample_order.hpp"
 #include "engine/services/comm/together.hpp"
@@ -42,23 +44,6 @@ std::string inexact_text(const RunPlan& plan) {
       names += (names.empty() ? "" : ", ") + kind_name(plugin->desc->kind) + " '" + plugin->id() + "'";
   return names.empty() ? ""
                        : "; it lacks state of " + names + ": a run from it has other bits (DDH_CAP_INEXACT_RESUME)";
-}
-
-// About how many checkpoints a run saves from its first step on.
-int64_t saves_of(const CheckpointSettings& settings, const TrainOrder& order) {
-  TrainPosition at = order.begin();
-  if (order.is_at_end(at)) return 0;
-  const int64_t steps = order.last_step() - at.step;
-  int64_t saves = settings.at_phase_end ? static_cast<int64_t>(order.phases().size()) * order.cycles() - at.phase : 1;
-  if (settings.every > 0) saves += steps / settings.every;
-  if (settings.best) ++saves;
-  if (settings.every_epochs > 0) {
-    const TrainStep first = order.advance(at);
-    const double epochs = static_cast<double>(steps) * static_cast<double>(first.cut.per_step()) /
-                          static_cast<double>(order.epoch_size(first.program));
-    saves += static_cast<int64_t>(epochs / static_cast<double>(settings.every_epochs));
-  }
-  return saves;
 }
 
 // Renames a damaged checkpoint, so that it is no longer listed as one.
@@ -102,26 +87,6 @@ std::string programs_in_another_order(const Manifest& manifest, bool from_file) 
   return out;
 }
 
-CheckpointSettings CheckpointSettings::from(const RunConfig& config) {
-  return {config.get<int64_t>("checkpoint.every"),
-          config.get<int64_t>("checkpoint.every_epochs"),
-          config.get<double>("checkpoint.every_minutes"),
-          !config.get<std::string>("checkpoint.best.metric").empty(),
-          config.get<bool>("checkpoint.at_phase_end"),
-          config.get<bool>("checkpoint.async"),
-          config.get<bool>("checkpoint.on_exit"),
-          static_cast<uint64_t>(config.get<int64_t>("checkpoint.max_bytes_in_flight")),
-          {config.get<int64_t>("checkpoint.keep_last"), config.get<int64_t>("checkpoint.keep_every")}};
-}
-
-int64_t checkpoints_to_come(const CheckpointSettings& settings, const TrainOrder& order, int64_t there) {
-  const int64_t saves = saves_of(settings, order);
-  if (settings.keep.last == 0 || saves == 0) return saves;
-  const int64_t forever = settings.keep.every > 0 ? order.last_step() / settings.keep.every : 0;
-  const int64_t kept = settings.keep.last + 1 + forever + (settings.best ? 1 : 0);  // one more while it is written
-  return std::min(saves, std::max<int64_t>(kept - there, 1));
-}
-
 Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source,
                              ReplicaChecks& replicas, const StepChecks& checks, ShownWeights& shown)
     : services_(services),
@@ -138,11 +103,16 @@ Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const 
            [&] { reserve_copy(copy_memory_, save_settings(), source_, layout_, services_.seat.rank == 0); });
 }
 
-SaveSettings Checkpointing::save_settings() const {
-  return {plan_.run_dir, settings_.in_background, settings_.most_bytes, services_.codec.get()};
+SaveSettings Checkpointing::save_settings(Due where) const {
+  return {where == Due::in_memory ? memory_folder(plan_.run_dir) : plan_.run_dir, settings_.in_background,
+          settings_.most_bytes, services_.codec.get()};
 }
 
 void Checkpointing::require_room(const TrainOrder& order) const {
+  if (settings_.memory_every > 0)
+    together(*services_.comm, "memory for checkpoints", [&] {
+      if (services_.seat.rank == 0) require_memory();
+    });
   if (!settings_.on()) return;
   together(*services_.comm, "room for checkpoints", [&] {
     if (services_.seat.rank != 0) return;
@@ -158,6 +128,22 @@ void Checkpointing::require_free_bytes(int64_t checkpoints) const {
   ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run need ", mib_text(needed), " (", checkpoints, " of ",
             mib_text(static_cast<double>(layout_.bytes())), " each), but '", plan_.run_dir.string(), "' has ",
             mib_text(free), " free; free some space, give another run.dir, or lower checkpoint.keep_last");
+}
+
+// Two: the one before stays until the next is whole.
+void Checkpointing::require_memory() const {
+  make_memory_folder(plan_.run_dir);
+  const fs::path folder = memory_folder(plan_.run_dir);
+  const std::string size = mib_text(static_cast<double>(layout_.bytes()));
+  const double needed = 2 * static_cast<double>(layout_.bytes()), there = free_bytes(folder);
+  const ddh::FreeMemory left = ddh::free_memory();
+  services_.log->info("checkpoint.memory_every={}: checkpoints of {} in memory, of which two are there at times",
+                      settings_.memory_every, size);
+  if (needed > std::min(there, static_cast<double>(left.bytes)))
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "checkpoint.memory_every needs room for two checkpoints of ", size, ", but ",
+              needed > there ? folder.parent_path().string() : left.of, " has ",
+              mib_text(needed > there ? there : static_cast<double>(left.bytes)), " free; set it to 0, or give the ",
+              needed > there ? "folder" : "run", " more memory");
 }
 
 void Checkpointing::load(const TrainOrder& order) {
@@ -328,7 +314,13 @@ bool Checkpointing::wants_by_clock() const {
   return since.count() >= settings_.every_minutes;
 }
 
-bool Checkpointing::is_due(const Moment& moment, const TrainState& state) {
+Checkpointing::Due Checkpointing::due(const Moment& moment, const TrainState& state) {
+  if (is_due_on_disk(moment, state)) return Due::on_disk;
+  const bool every = settings_.memory_every > 0 && moment.step.step % settings_.memory_every == 0;
+  return every && !moment.ends && moment.step.step != last_saved_ ? Due::in_memory : Due::no;
+}
+
+bool Checkpointing::is_due_on_disk(const Moment& moment, const TrainState& state) {
   const TrainOrder& order = state.order;
   const bool asked = moment.requests.saves > saves_done_ || moment.requests.save_by_clock;
   saves_done_ = moment.requests.saves;
@@ -344,12 +336,12 @@ bool Checkpointing::is_due(const Moment& moment, const TrainState& state) {
 
 void Checkpointing::step_done(const Moment& moment, const TrainState& state) {
   if (save_ != nullptr && !moment.requests.saving && !save_->begin_shared_sums()) finish_save();
-  if (is_due(moment, state)) {
+  if (const Due where = due(moment, state); where != Due::no) {
     if (save_ != nullptr) finish_save();  // one at a time
-    if (!settings_.on() && moment.ends)
+    if (where == Due::on_disk && !settings_.on() && moment.ends)
       save_on_exit(progress(state, moment.evaluation_pending));
     else
-      begin_save(progress(state, moment.evaluation_pending), save_settings());
+      begin_save(progress(state, moment.evaluation_pending), where);
   }
   if (save_ != nullptr && (moment.ends || !settings_.in_background)) finish_save();
   if (moment.ends) end_pruning();
@@ -357,7 +349,7 @@ void Checkpointing::step_done(const Moment& moment, const TrainState& state) {
 
 void Checkpointing::late_evaluation_done(const TrainState& state) {
   if (!settings_.on()) return;
-  begin_save(progress(state, /*evaluation_pending=*/false), save_settings());
+  begin_save(progress(state, /*evaluation_pending=*/false), Due::on_disk);
   finish_save();
   end_pruning();
 }
@@ -422,7 +414,7 @@ void Checkpointing::save_on_exit(TrainProgress progress) {
                   mib_text(free), " free; give a run.dir with more room, or checkpoint.every_minutes, with which the ",
                   "room is looked for before the first step");
     });
-    begin_save(std::move(progress), {plan_.run_dir, /*in_background=*/false, 0, services_.codec.get()});
+    begin_save(std::move(progress), Due::on_disk, {plan_.run_dir, /*in_background=*/false, 0, services_.codec.get()});
     finish_save();
   } catch (const ddh::Error& error) {
     if (error.code() != DDH_RESOURCE_EXHAUSTED) throw;  // another rank may have ended
@@ -433,7 +425,12 @@ void Checkpointing::save_on_exit(TrainProgress progress) {
   }
 }
 
-void Checkpointing::begin_save(TrainProgress progress, const SaveSettings& settings) {
+void Checkpointing::begin_save(TrainProgress progress, Due where) {
+  begin_save(std::move(progress), where, save_settings(where));
+}
+
+void Checkpointing::begin_save(TrainProgress progress, Due where, const SaveSettings& settings) {
+  where_ = where;
   save_begun_ = std::chrono::steady_clock::now();
   end_pruning();
   replicas_.require_equal(progress.step);
@@ -441,7 +438,7 @@ void Checkpointing::begin_save(TrainProgress progress, const SaveSettings& setti
   shown_.write_to_slot();
   Manifest out = manifest();
   out.progress = std::move(progress);
-  last_saved_ = out.progress.step;
+  if (where == Due::on_disk) last_saved_ = out.progress.step;
   layout_ = layout_of(source_, services_.step->optimizers(), services_.step->optimizers().shown_params());
   save_ = std::make_unique<CheckpointSave>(settings, std::move(out), source_, layout_, *services_.comm,
                                            *services_.staging, copy_memory_);
@@ -459,15 +456,20 @@ void Checkpointing::finish_save() {
   const auto begin = std::chrono::steady_clock::now();
   save_->finish(checks_.blame_for_nonfinite());
   const int64_t step = save_->step();
-  last_committed_ = step;
-  committed_.push_back({step, checkpoint_folder(plan_.run_dir, step)});
+  const bool on_disk = where_ == Due::on_disk;
+  if (on_disk) {
+    last_committed_ = step;
+    committed_.push_back({step, checkpoint_folder(plan_.run_dir, step)});
+  }
   save_.reset();
   if (services_.seat.rank != 0) return;
   const auto end = std::chrono::steady_clock::now();
   const std::chrono::duration<double> all = end - save_begun_, stall = save_stall_ + (end - begin);
-  services_.log->info("checkpoint after step {}: {:.1f} MiB on the disk after {:.2f} s; training waited {:.2f} s{}",
-                      step, static_cast<double>(layout_.bytes()) / kMiB, all.count(), stall.count(),
-                      inexact_text(plan_));
+  if (on_disk || !std::exchange(said_memory_, true))
+    services_.log->info("checkpoint after step {}: {:.1f} MiB {} after {:.2f} s; training waited {:.2f} s{}", step,
+                        static_cast<double>(layout_.bytes()) / kMiB, on_disk ? "on the disk" : "in memory", all.count(),
+                        stall.count(), inexact_text(plan_));
+  if (!on_disk) return static_cast<void>(prune_checkpoints(memory_folder(plan_.run_dir), step, {/*last=*/1}));
   if (settings_.keep.last == 0) return;
   pruning_ = std::async([run_dir = plan_.run_dir, step, keep = settings_.keep] {
     return std::string(failure_of([&] { prune_checkpoints(run_dir, step, keep); }).data());

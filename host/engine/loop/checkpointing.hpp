@@ -17,6 +17,7 @@
 #include "checkpoint/manifest.hpp"
 #include "engine/checks/replicas.hpp"
 #include "engine/checks/step_checks.hpp"
+#include "engine/loop/checkpoint_settings.hpp"
 #include "engine/loop/evaluations.hpp"
 #include "engine/samples/train_order.hpp"
 #include "engine/settings/loss_scale.hpp"
@@ -28,22 +29,6 @@
 
 namespace ddhost {
 
-// Section `checkpoint`.
-struct CheckpointSettings {
-  int64_t every = 0;         // steps; 0: not by steps
-  int64_t every_epochs = 0;  // of the first training program; 0: not by epochs
-  double every_minutes = 0;  // 0: not by time
-  bool best = false;         // after each evaluation that is better than all before it
-  bool at_phase_end = true;
-  bool in_background = true;
-  bool on_exit = true;      // also where checkpoints are off: after the last step of a run that a signal ends
-  uint64_t most_bytes = 0;  // of a rank's copy; 0: no limit
-  KeepRule keep;
-
-  static CheckpointSettings from(const RunConfig& config);
-  [[nodiscard]] bool on() const { return every > 0 || every_epochs > 0 || every_minutes > 0 || best; }
-};
-
 // What a checkpoint keeps besides tensors, after a step.
 struct TrainState {
   const TrainOrder& order;
@@ -54,10 +39,6 @@ struct TrainState {
   Patience& patience;
   BestCheckpoint& best;
 };
-
-// How many checkpoints the rest of a run adds at most to the `there` in its folder at a time. `order` begins where the run
-// does.
-int64_t checkpoints_to_come(const CheckpointSettings& settings, const TrainOrder& order, int64_t there);
 
 class Checkpointing {
  public:
@@ -117,13 +98,17 @@ class Checkpointing {
   void step_done(const Moment& moment, const TrainState& state);
 
  private:
-  [[nodiscard]] bool is_due(const Moment& moment, const TrainState& state);
+  enum class Due { no, in_memory, on_disk };
+  [[nodiscard]] Due due(const Moment& moment, const TrainState& state);
+  [[nodiscard]] bool is_due_on_disk(const Moment& moment, const TrainState& state);
   [[nodiscard]] TrainProgress progress(const TrainState& state, bool evaluation_pending) const;
-  void begin_save(TrainProgress progress, const SaveSettings& settings);
+  void begin_save(TrainProgress progress, Due where);
+  void begin_save(TrainProgress progress, Due where, const SaveSettings& settings);
   void finish_save();
   void save_on_exit(TrainProgress progress);
   void end_pruning();
   void require_free_bytes(int64_t checkpoints) const;
+  void require_memory() const;
   void tell(const std::string& sentence) const;  // rank 0's log; "": nothing
   void restore_best(BestCheckpoint& best) const;
   void warn_of_other_data(const TrainOrder& order) const;
@@ -132,7 +117,7 @@ class Checkpointing {
   void require_equal_numbers() const;
   [[nodiscard]] std::vector<uint8_t> shown_in(const Manifest& manifest) const;
   [[nodiscard]] Manifest manifest() const;
-  [[nodiscard]] SaveSettings save_settings() const;
+  [[nodiscard]] SaveSettings save_settings(Due where = Due::on_disk) const;
 
   RankServices& services_;
   const RunPlan& plan_;
@@ -150,6 +135,8 @@ class Checkpointing {
   int64_t last_committed_ = 0;              // its save has ended
   int64_t saves_done_ = 0;                  // of those that were asked for
   std::unique_ptr<CheckpointSave> save_;    // being written
+  Due where_ = Due::no;                     // it is written
+  bool said_memory_ = false;                // the first checkpoint in memory was logged
   std::future<std::string>
       pruning_;  // the removal of old checkpoints, and its error. Without another thread, get() removes
   std::chrono::steady_clock::time_point save_begun_ = std::chrono::steady_clock::now();

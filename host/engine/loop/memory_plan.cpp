@@ -48,6 +48,7 @@ class Planner : RankSetup {
     for (const int rank : ranks_to_plan()) {
       if (rank > 0) take_place(rank);
       make_optimizers();
+      if (rank == 0) out.memory_checkpoints = memory_checkpoint_bytes();
       out.ranks.push_back(plan_rank(activations.value_or(0)));
     }
     out.knows_comm = knows_comm_;
@@ -232,7 +233,12 @@ std::optional<DoesNotFit> first_shortage(const std::vector<SeenMemory>& ranks, c
   Sharing machine;
   for (const SeenMemory& rank : ranks)
     machine.add(rank.planned.in(MemoryKind::kHost, question.device_has_memory), rank.planned.rank);
-  return machine.compared(MemoryKind::kHost, ddh::free_memory());
+  ddh::FreeMemory left = ddh::free_memory();
+  if (question.memory_checkpoints > 0 && left.bytes != UINT64_MAX) {
+    left.bytes -= std::min(left.bytes, question.memory_checkpoints);
+    left.of += ddh::str(", without ", bytes_text(question.memory_checkpoints), " for checkpoint.memory_every,");
+  }
+  return machine.compared(MemoryKind::kHost, left);
 }
 
 PlannedBytes RankMemory::in(MemoryKind kind, bool device_has_memory) const {

@@ -54,11 +54,12 @@ RankMemory rank_memory(const ddh_plan& plan, int rank, uint64_t host_comm, uint6
 struct MemoryPlan {
   std::string strategy, model;
   int world_size = 1;
-  bool device_has_memory = false;  // of its own
-  bool has_nodes = false;          // ranks are on several nodes
-  bool knows_comm = true;          // the transport says what it takes
-  bool knows_act = true;           // the model estimates its activations
-  uint64_t n_params = 0;           // elements
+  bool device_has_memory = false;   // of its own
+  bool has_nodes = false;           // ranks are on several nodes
+  bool knows_comm = true;           // the transport says what it takes
+  bool knows_act = true;            // the model estimates its activations
+  uint64_t n_params = 0;            // elements
+  uint64_t memory_checkpoints = 0;  // bytes of the host, beside those of the ranks (checkpoint.memory_every)
   struct Program {
     std::string name;
     bool is_evaluated = false;  // the model has a program for that
@@ -84,7 +85,8 @@ struct SeenMemory {
 struct FitQuestion {
   std::string device;  // its id
   bool device_has_memory;
-  bool ranks_are_threads;  // of one process
+  bool ranks_are_threads;           // of one process
+  uint64_t memory_checkpoints = 0;  // bytes of the host, beside those of the ranks
 };
 struct DoesNotFit {
   Shortage shortage;

@@ -96,11 +96,13 @@ class Rank : RankSetup {
     comm_table_ = join_over(comm_);
     const bool two = plan_.has_host_comm();
     const Instance& main = two ? host_comm_ : comm_;
-    if (plan_.has_inside_comm())
-      inside_comm_table_ = join_layers(*comm_table_);
-    else
+    if (plan_.has_inside_comm()) {
+      inside_comm_table_ = join_inside();
+      make_layers(*inside_comm_table_, *comm_table_);
+    } else {
       services_.comm = std::make_unique<Comm>(main.get(), two ? host_comm_table_ : comm_table_, shared_of(main),
                                               services_.clock, main.caller(), services_.seat.nodes);
+    }
     if (two) services_.comm->use_device(comm_.get(), *comm_table_, comm_.caller());
     make_windows();
     check_same_everywhere(plan_.fingerprints, *services_.comm);
@@ -191,7 +193,7 @@ class Rank : RankSetup {
     services_.comm->all_gather_bytes(&mine, all.data(), sizeof mine, "plan");
     if (is_first()) {
       const FitQuestion question{plan_.device.id(), !services_.device->is_host_memory(),
-                                 plan_.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS)};
+                                 plan_.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS), memory_checkpoint_bytes()};
       if (const std::optional<DoesNotFit> shortage = first_shortage(all, question)) {
         services_.seat.record.set_shortage(shortage->shortage);
         ddh::fail(DDH_RESOURCE_EXHAUSTED, shortage->sentence);

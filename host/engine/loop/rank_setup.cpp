@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/checkpoint_layout.hpp"
 #include "engine/checks/rhythm.hpp"
 #include "engine/loop/estimate.hpp"
 #include "engine/loop/evaluations.hpp"
@@ -73,15 +74,19 @@ const ddh_comm_backend_api* RankSetup::join_over(const Instance& comm) const {
   return &table;
 }
 
-const ddh_comm_backend_api* RankSetup::join_layers(const ddh_comm_backend_api& between) {
+const ddh_comm_backend_api* RankSetup::join_inside() {
   inside_comm_ = make(plan_.inside_comm, inside_comm_seat_, kInsideCommSection);
   const auto& inside =
       inside_comm_.require<ddh_comm_backend_api>(DDH_COMM_BACKEND_IFACE, DDH_COMM_BACKEND_API_MIN_SIZE);
   const ddh_device_info device = services_.device->info();
-  const Nodes& nodes = *services_.seat.nodes;
-  const InitInside init(comm_init(device), nodes);
+  const InitInside init(comm_init(device), *services_.seat.nodes);
   inside_comm_.call(PluginCall::kInit, inside.init, &init.get());
+  return &inside;
+}
+
+void RankSetup::make_layers(const ddh_comm_backend_api& inside, const ddh_comm_backend_api& between) {
   const ddh_comm_shared_api* const pages = shared_of(inside_comm_);
+  const Nodes& nodes = *services_.seat.nodes;
   layered_ = std::make_unique<LayeredComm>(LayeredComm::Transport{inside_comm_.get(), &inside, pages},
                                            LayeredComm::Transport{comm_.get(), &between, nullptr}, nodes,
                                            services_.seat.rank, reduce_block(), services_.clock, services_.memory);
@@ -90,8 +95,7 @@ const ddh_comm_backend_api* RankSetup::join_layers(const ddh_comm_backend_api& b
       services_.clock, PluginCaller(layers_name_.c_str(), &services_.seat.record), services_.seat.nodes);
   if (is_first())
     services_.log->info("{} hosts: '{}' inside a host, '{}' between hosts; {}", nodes.count(), plan_.inside_comm.id(),
-                        plan_.comm.id(), LayeredComm::order_text(nodes, reduce_block()));
-  return &inside;
+                        plan_.comm.id(), layered_->order_text());
 }
 
 void RankSetup::make_windows() {
@@ -182,6 +186,12 @@ void RankSetup::make_optimizers() {
                    config().get<bool>("train.skip_nonfinite"), sums_in_bf16(),
                    config().get<bool>("run.check_plugins")});
   services_.step->set_optimizers(refs, programs_->described());
+}
+
+uint64_t RankSetup::memory_checkpoint_bytes() const {
+  if (plan_.work != Work::kTrain || config().get<int64_t>("checkpoint.memory_every") == 0) return 0;
+  const Optimizers& optimizers = services_.step->optimizers();
+  return 2 * CheckpointLayout(*model_desc_, optimizers, optimizers.shown_params()).bytes();
 }
 
 ddh_codec_args RankSetup::codec_args() const {

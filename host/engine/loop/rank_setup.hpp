@@ -39,8 +39,10 @@ class RankSetup {
   void open_device();
   // Connects to all ranks over one transport.
   const ddh_comm_backend_api* join_over(const Instance& comm) const;
-  // Connects to the ranks of this host by inside_comm_, whose table it returns, and makes one Comm of that and of comm_.
-  const ddh_comm_backend_api* join_layers(const ddh_comm_backend_api& between);
+  // Connects to the ranks of this host by inside_comm_, whose table it returns.
+  const ddh_comm_backend_api* join_inside();
+  // One Comm of inside_comm_ and comm_, whose tables are given.
+  void make_layers(const ddh_comm_backend_api& inside, const ddh_comm_backend_api& between);
   static const ddh_comm_shared_api* shared_of(const Instance& comm) {
     return comm.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE);
   }
@@ -49,6 +51,8 @@ class RankSetup {
   void choose_programs();
   // After these, and a Comm in the services.
   void make_optimizers();
+  // Of the two checkpoints that checkpoint.memory_every keeps, without tensors of the strategy's own. After make_optimizers.
+  [[nodiscard]] uint64_t memory_checkpoint_bytes() const;
   // Before make_strategy, which asks it: the run's codec, if it has one. It allocates nothing before attach_codec.
   void make_codec();
   void attach_codec();

@@ -56,17 +56,19 @@ SumOrder LayeredComm::order_of(const Nodes& nodes, uint32_t reduce_block) {
   return all([&](int32_t size) { return size % block == 0; }) ? SumOrder::kChain : SumOrder::kFlat;
 }
 
-std::string LayeredComm::order_text(const Nodes& nodes, uint32_t reduce_block) {
-  switch (order_of(nodes, reduce_block)) {
+std::string LayeredComm::order_text() const {
+  const std::string block = ddh::str("train.reduce_block=", reduce_block_);
+  if (core_ == nullptr) return "collectives of all ranks take the transport between hosts alone, because " + lack_;
+  if (!lack_.empty()) return "sums take the transport between hosts alone, because " + lack_;
+  switch (order_) {
     case SumOrder::kBlocks:
-      return ddh::str("hosts add their sums, because train.reduce_block=", reduce_block, " is the ranks of each host");
+      return ddh::str("hosts add their sums, because ", block, " is the ranks of each host");
     case SumOrder::kChain:
-      return ddh::str("sums go on from host to host, because train.reduce_block=", reduce_block,
-                      " divides the ranks of each host");
+      return ddh::str("sums go on from host to host, because ", block, " divides the ranks of each host");
     case SumOrder::kFlat:
       break;
   }
-  return ddh::str("sums take the transport between hosts alone, because train.reduce_block=", reduce_block,
+  return ddh::str("sums take the transport between hosts alone, because ", block,
                   " does not divide the ranks of each host");
 }
 
@@ -76,19 +78,35 @@ uint64_t LayeredComm::bytes(const Nodes& nodes, int32_t rank) {
 
 LayeredComm::LayeredComm(const Transport& inside, const Transport& between, const Nodes& nodes, int32_t rank,
                          uint32_t reduce_block, Clock& clock, Memory& memory)
-    : inside_(inside), between_(between), places_(nodes, rank), clock_(clock), memory_(memory) {
+    : inside_(inside),
+      between_(between),
+      places_(nodes, rank),
+      reduce_block_(reduce_block),
+      order_(order_of(nodes, reduce_block)),
+      clock_(clock),
+      memory_(memory),
+      pack_region_(nullptr, DestroyRegion{inside}) {
   groups_.push_back({{between.inst, between.backend, between.backend->world(between.inst)}, /*is_world=*/true});
   inside_world_ = {inside.inst, inside.backend, inside.backend->world(inside.inst)};
-  int32_t local_rank = 0, size = 0;
-  uint32_t caps = 0;
-  ddh::call(inside.backend->group_info, inside.inst, inside_world_.group, &local_rank, &size, &caps);
-  order_ = order_of(nodes, reduce_block);
-  const uint32_t needed = DDH_COMM_ORDERED_SUM | (order_ == SumOrder::kChain ? DDH_COMM_INITIAL : 0U);
-  if ((caps & needed) != needed) order_ = SumOrder::kFlat;
+  lack_ = missing_for_sums();
+  if (!lack_.empty()) order_ = SumOrder::kFlat;
   make_core();
 }
 
+std::string LayeredComm::missing_for_sums() const {
+  int32_t local_rank = 0, size = 0;
+  uint32_t caps = 0;
+  ddh::call(inside_.backend->group_info, inside_.inst, inside_world_.group, &local_rank, &size, &caps);
+  if (order_ == SumOrder::kFlat) return "";
+  if ((caps & DDH_COMM_ORDERED_SUM) == 0) return "comm.inside does not sum in the order of ranks";
+  if (order_ == SumOrder::kChain && (caps & DDH_COMM_INITIAL) == 0)
+    return "comm.inside does not go on from an earlier sum";
+  return "";
+}
+
 void LayeredComm::make_core() {
+  if (between_.backend->all_to_all == nullptr) lack_ = "it has no all_to_all";
+  if (inside_.backend->reduce_scatter == nullptr) lack_ = "comm.inside has no reduce_scatter";
   if (between_.backend->all_to_all == nullptr || inside_.backend->reduce_scatter == nullptr) return;
   layers::Layer lane = groups_.front().layer;
   if (places_.are_equal()) {
@@ -100,9 +118,11 @@ void LayeredComm::make_core() {
   std::byte* pack = nullptr;
   if (inside_.shared != nullptr) {  // the ranks of the host then read each other's values in place
     void* base = nullptr;
+    ddh_region* region = nullptr;
     const auto n = static_cast<uint64_t>(places_.size(places_.host()));
     ddh::call(inside_.shared->region_create, inside_.inst, inside_world_.group, "sums over hosts", n * bytes, &base,
-              &pack_region_);
+              &region);
+    pack_region_.reset(region);
     pack = static_cast<std::byte*>(base) + static_cast<uint64_t>(places_.local(places_.rank())) * bytes;
   } else {
     own_pack_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
@@ -114,7 +134,6 @@ void LayeredComm::make_core() {
 
 LayeredComm::~LayeredComm() {
   if (core_ != nullptr) memory_.account(DDH_TAG_COMM, -static_cast<int64_t>(Core::scratch_bytes(places_)), false);
-  if (pack_region_ != nullptr) inside_.shared->region_destroy(inside_.inst, pack_region_);
 }
 
 ddh_group* LayeredComm::group_create(const char* name, const int32_t* ranks, uint32_t n) {

@@ -55,16 +55,20 @@ class LayeredComm {
   [[nodiscard]] static uint64_t bytes(const Nodes& nodes, int32_t rank);
   // Of the ranks in a group, whether one host has all of them.
   [[nodiscard]] static bool is_inside(const Nodes& nodes, const int32_t* ranks, uint32_t n);
-  // In which order hosts take part in a sum, from the sizes of the hosts alone.
+  // In which order hosts take part in a sum, by the sizes of the hosts. A transport inside that can't do it makes it kFlat.
   [[nodiscard]] static layers::SumOrder order_of(const Nodes& nodes, uint32_t reduce_block);
-  // A sentence about that for people.
-  [[nodiscard]] static std::string order_text(const Nodes& nodes, uint32_t reduce_block);
+  // How the sums of this run go over the hosts, and why: a sentence for people.
+  [[nodiscard]] std::string order_text() const;
 
  private:
   using Slot = layers::Layer::Slot;
   struct Group {
     layers::Layer layer;
     bool is_world = false;
+  };
+  struct DestroyRegion {
+    Transport transport;
+    void operator()(ddh_region* region) const { transport.shared->region_destroy(transport.inst, region); }
   };
 
   static LayeredComm& of(ddh_inst* inst) { return *reinterpret_cast<LayeredComm*>(inst); }
@@ -77,6 +81,8 @@ class LayeredComm {
   static ddh_comm_backend_api make_table();
   static ddh_comm_shared_api make_shared_table();
 
+  // Why the transport inside can't do the sums of order_; "": it can.
+  [[nodiscard]] std::string missing_for_sums() const;
   void make_core();
   ddh_group* group_create(const char* name, const int32_t* ranks, uint32_t n);
   void group_info(ddh_group* group, int32_t& rank, int32_t& size, uint32_t& caps);
@@ -105,13 +111,15 @@ class LayeredComm {
   }
   const Transport inside_, between_;
   const layers::Places places_;
-  layers::SumOrder order_ = layers::SumOrder::kFlat;
+  const uint32_t reduce_block_;
+  layers::SumOrder order_;
+  std::string lack_;  // of the transports, for the layers; "": nothing
   Clock& clock_;
   Memory& memory_;
   std::deque<Group> groups_;  // elements stay in place; the first has all ranks
   layers::Layer inside_world_;
   std::unique_ptr<std::byte[]> own_pack_;
-  ddh_region* pack_region_ = nullptr;
+  std::unique_ptr<ddh_region, DestroyRegion> pack_region_;
   std::unique_ptr<layers::Core> core_;  // nullptr: a transport lacks what it needs
   uint64_t counted_ = 0;
 };

@@ -4,6 +4,7 @@
 #include "plan/transports.hpp"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <fstream>
 
 #include "config/run_length.hpp"
@@ -11,6 +12,7 @@
 #include "fixtures/harness/built.hpp"
 #include "fixtures/harness/cpu_device.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
+#include "fixtures/harness/skip.hpp"
 
 using namespace ddhost;
 using namespace ddhost::test;
@@ -74,6 +76,16 @@ TEST_CASE("transports that can't connect the ranks are refused", "[transports]")
              Catch::Contains("'comm_inside' on test belongs to no transport"));
 }
 
+TEST_CASE("what needs one host is refused on two", "[transports]") {
+  if (!std::filesystem::exists(std::string(DDHOST_BUILD_DIR) + "/plugins/gloo.so"))
+    skip("this build has no transport between hosts");
+  const Override between = {"comm.between", "gloo", "test"};
+  CHECK_THAT(refusal({2, 2}, {between, {"comm.inside", "gloo", "test"}}),
+             Catch::Contains("comm.inside 'gloo' is not for ranks of one host"));
+  CHECK_THAT(refusal({2, 2}, {between, {"checkpoint.memory_every", "10", "test"}}),
+             Catch::Contains("in the memory of one host, and this run has 2"));
+}
+
 TEST_CASE("a file of a run on several hosts is taken on one", "[transports]") {
   const TempFolder folder;
   const std::string file = (folder.path() / "run.json").string();
@@ -81,6 +93,25 @@ TEST_CASE("a file of a run on several hosts is taken on one", "[transports]") {
   const PreparedRun run = plan_on({2}, {}, file);
   CHECK(run.comm.id() == "shm");
   REQUIRE(run.replaced.size() == 1);
-  CHECK_THAT(run.replaced[0], Catch::Contains("options for other transports are not used") &&
+  CHECK_THAT(run.replaced[0], Catch::Contains("comm.plugin=auto of") && Catch::Contains("is 'shm' here") &&
+                                  Catch::Contains("options for other transports are not used") &&
                                   Catch::Contains("comm.of_another, comm_inside.staging_bytes"));
+
+  const PreparedRun given = plan_on({2}, {{"comm.plugin", "shm", "test"}}, file);
+  REQUIRE(given.replaced.size() == 1);
+  CHECK_THAT(given.replaced[0], Catch::Contains("comm 'shm' replaces 'auto' of") &&
+                                    Catch::Contains("comm.of_another, comm_inside.staging_bytes"));
+}
+
+TEST_CASE("options for the transport inside a host are taken on one host without comm.plugin in the file",
+          "[transports]") {
+  const TempFolder folder;
+  const std::string file = (folder.path() / "run.json").string();
+  std::ofstream(file) << R"({"comm_inside": {"staging_bytes": 65536}})";
+  const PreparedRun run = plan_on({2}, {}, file);
+  REQUIRE(run.replaced.size() == 1);
+  CHECK_THAT(run.replaced[0], Catch::Contains("'shm' here") && Catch::Contains("not used: comm_inside.staging_bytes"));
+
+  std::ofstream(file) << R"({"comm": {"of_another": 1}})";  // a wrong name is one: the options are those of shm
+  CHECK_THROWS_WITH(plan_on({2}, {}, file), Catch::Contains("of_another"));
 }

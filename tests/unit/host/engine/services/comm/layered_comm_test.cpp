@@ -7,6 +7,7 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/null_sink.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -33,8 +34,9 @@ struct Loop {
       : seat(services, name), instance(plan.comm, seat.host(), "comm"), table(table_of(instance)) {
     ddh::call(table.init, instance.get(), &init);
   }
-  [[nodiscard]] LayeredComm::Transport transport() const {
-    return {instance.get(), &table,
+  // With `backend` as its table, which outlives the result.
+  [[nodiscard]] LayeredComm::Transport transport(const ddh_comm_backend_api& backend) const {
+    return {instance.get(), &backend,
             instance.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE)};
   }
   PluginSeat seat;
@@ -64,9 +66,38 @@ ddh_comm_init init_of(const Nodes& nodes, const RankSeat& seat, uint32_t block) 
   return init;
 }
 
+// What the transports of a run lack.
+enum class Lack { kNothing, kOrderedSums, kInitial, kReduceScatter, kAllToAll };
+
+using GroupInfo = ddh_rc (*)(ddh_inst*, ddh_group*, int32_t*, int32_t*, uint32_t*, ddh_err*) noexcept;
+// The group_info of `loop`, without the capability.
+template <uint32_t kCap>
+GroupInfo group_info_without(GroupInfo of_loop) {
+  static std::atomic<GroupInfo> whole;
+  whole = of_loop;
+  return [](ddh_inst* inst, ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps, ddh_err* err) noexcept {
+    const ddh_rc rc = whole.load()(inst, group, rank, size, caps, err);
+    *caps &= ~kCap;
+    return rc;
+  };
+}
+
+ddh_comm_backend_api inside_table(const ddh_comm_backend_api& of_loop, Lack lack) {
+  ddh_comm_backend_api table = of_loop;
+  if (lack == Lack::kOrderedSums) table.group_info = group_info_without<DDH_COMM_ORDERED_SUM>(of_loop.group_info);
+  if (lack == Lack::kInitial) table.group_info = group_info_without<DDH_COMM_INITIAL>(of_loop.group_info);
+  if (lack == Lack::kReduceScatter) table.reduce_scatter = nullptr;
+  return table;
+}
+ddh_comm_backend_api between_table(const ddh_comm_backend_api& of_loop, Lack lack) {
+  ddh_comm_backend_api table = of_loop;
+  if (lack == Lack::kAllToAll) table.all_to_all = nullptr;
+  return table;
+}
+
 // One rank that has both: all ranks over one `loop`, and over two layers.
 struct Pair {
-  Pair(const PreparedRun& plan, const Nodes& all_nodes, const RankSeat& rank_seat, uint32_t block)
+  Pair(const PreparedRun& plan, const Nodes& all_nodes, const RankSeat& rank_seat, uint32_t block, Lack lack)
       : nodes(all_nodes),
         services(rank_seat, plan.config.clone(),
                  std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::null_sink_mt>())),
@@ -75,7 +106,10 @@ struct Pair {
         one(plan, services, "comm:one", run),
         inside(plan, services, "comm:inside", inside_init.get()),
         between(plan, services, "comm:between", run),
-        layers(inside.transport(), between.transport(), nodes, rank_seat.rank, block, services.clock, services.memory),
+        of_inside(inside_table(inside.table, lack)),
+        of_between(between_table(between.table, lack)),
+        layers(inside.transport(of_inside), between.transport(of_between), nodes, rank_seat.rank, block, services.clock,
+               services.memory),
         rank(rank_seat.rank),
         world(nodes.world_size()) {}
   [[nodiscard]] uint64_t wire_bytes() const {
@@ -89,12 +123,14 @@ struct Pair {
   const ddh_comm_init run;
   const InitInside inside_init;
   Loop one, inside, between;
+  const ddh_comm_backend_api of_inside, of_between;
   LayeredComm layers;
   const int32_t rank, world;
 };
 
 // Runs `body` on a thread for each rank of the hosts.
-void on_hosts(const std::vector<int32_t>& sizes, uint32_t block, const std::function<void(Pair&)>& body) {
+void on_hosts(const std::vector<int32_t>& sizes, uint32_t block, const std::function<void(Pair&)>& body,
+              Lack lack = Lack::kNothing) {
   const Nodes nodes(sizes);
   Registry registry(&host_interface, DDHOST_BUILD_DIR, linked_plugins());
   const std::vector<Override> settings = {{"comm.plugin", "loop", "test"},
@@ -106,7 +142,7 @@ void on_hosts(const std::vector<int32_t>& sizes, uint32_t block, const std::func
   args.world_size = nodes.world_size();
   args.threads = true;
   const Outcome outcome = launch(args, [&](const RankSeat& seat) {
-    Pair pair(plan, nodes, seat, block);
+    Pair pair(plan, nodes, seat, block, lack);
     try {
       body(pair);
       ddh::call(LayeredComm::table().finalize, pair.layers.inst());
@@ -327,6 +363,33 @@ TEST_CASE("many chunks have the bits of one", "[layers]") {
     compare_pieces(p, n);
     compare_moves(p, n / 4);
   });
+}
+
+TEST_CASE("transports that lack something have the bits of one, and a sentence says what they lack", "[layers]") {
+  struct Case {
+    Lack lack;
+    uint32_t block;
+    std::string reason;
+  };
+  const Case c = GENERATE(Case{Lack::kNothing, 1, "sums go on from host to host, because train.reduce_block=1 divides"},
+                          Case{Lack::kNothing, 2, "hosts add their sums, because train.reduce_block=2 is"},
+                          Case{Lack::kNothing, 4, "train.reduce_block=4 does not divide the ranks of each host"},
+                          Case{Lack::kOrderedSums, 2, "comm.inside does not sum in the order of ranks"},
+                          Case{Lack::kInitial, 1, "comm.inside does not go on from an earlier sum"},
+                          Case{Lack::kInitial, 2, "hosts add their sums"},
+                          Case{Lack::kReduceScatter, 1, "collectives of all ranks take the transport between hosts"},
+                          Case{Lack::kAllToAll, 1, "because it has no all_to_all"});
+  INFO(c.reason);
+  on_hosts(
+      {2, 2}, c.block,
+      [&](Pair& p) {
+        if (p.layers.order_text().find(c.reason) == std::string::npos)
+          ddh::fail(DDH_INTERNAL, "the reason is: ", p.layers.order_text());
+        compare_all_reduce(p, 9001);
+        compare_pieces(p, 9001);
+        compare_groups(p);
+      },
+      c.lack);
 }
 
 TEST_CASE("the bytes between hosts do not grow with their ranks", "[layers]") {

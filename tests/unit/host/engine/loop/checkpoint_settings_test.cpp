@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // For how many checkpoints a run needs room, at its begin and after a resume.
-#include "engine/loop/checkpointing.hpp"
+#include "engine/loop/checkpoint_settings.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/memory_folder.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "ddh/sdk/kernels/counter_rng.hpp"
+#include "ddh/sdk/memory/memory_disk.hpp"
+#include "ddh/sdk/plugin.hpp"
+
+namespace fs = std::filesystem;
+
+namespace ddhost {
+namespace {
+
+// A folder, not a link, that nobody else can have filled.
+bool is_own_folder(const fs::path& folder) {
+  struct stat info {};
+  return ::lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
+         (info.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+}
+
+}  // namespace
+
+fs::path memory_folder(const fs::path& run_dir) {
+  std::error_code ec;
+  const fs::path known = fs::weakly_canonical(run_dir, ec), real = ec ? run_dir : known;
+  const uint64_t name = ddh::fnv1a((real.has_filename() ? real : real.parent_path()).string());
+  return fs::path(ddh::kMemoryDisk) / ddh::str("ddhost-", ::geteuid(), "-", hex(name));
+}
+
+void make_memory_folder(const fs::path& run_dir) {
+  const fs::path folder = memory_folder(run_dir);
+  if (::mkdir(folder.c_str(), S_IRWXU) == 0) return;
+  if (errno == EEXIST && is_own_folder(folder)) return;
+  if (errno == EEXIST)
+    ddh::fail(DDH_PERMISSION_DENIED, "'", folder.string(), "' is not a folder that this user alone can read, so no ",
+              "checkpoints are kept there; remove it, or set checkpoint.memory_every=0");
+  ddh::fail(DDH_FAILED_PRECONDITION, "checkpoint.memory_every keeps checkpoints in ", ddh::kMemoryDisk,
+            ", where no folder can ", "be made: ", std::strerror(errno), "; set it to 0");
+}
+
+std::vector<CheckpointPlace> list_memory_checkpoints(const fs::path& run_dir, int64_t last_step) {
+  const fs::path folder = memory_folder(run_dir);
+  if (!is_own_folder(folder)) return {};
+  std::vector<CheckpointPlace> places = list_checkpoints(folder);
+  std::erase_if(places, [&](const CheckpointPlace& place) { return place.step > last_step; });
+  return places;
+}
+
+void remove_memory_folder(const fs::path& run_dir) noexcept {
+  try {
+    const fs::path folder = memory_folder(run_dir);
+    std::error_code ec;
+    if (is_own_folder(folder)) fs::remove_all(folder, ec);
+  } catch (const std::exception&) {
+    // Out of memory: the next run in the folder removes it.
+  }
+}
+
+}  // namespace ddhost

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// checkpoint/memory_folder.hpp: where the checkpoints of checkpoint.memory_every are: in a folder of the machine's memory
+// (ddh/sdk/memory/memory_disk.hpp) that belongs to the folder of a run, with the files of checkpoint_folder.hpp. It survives
+// ranks that are killed, and the launcher removes it at the end. If the launcher is killed too, the next run in the same folder
+// uses or removes it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "checkpoint/checkpoint_folder.hpp"
+
+namespace ddhost {
+
+// Each run has its own, also where users or containers share the memory. `run_dir` is absolute.
+std::filesystem::path memory_folder(const std::filesystem::path& run_dir);
+
+// Makes the folder, which only this user can read. Error: there is no such memory, or another user has made that folder.
+void make_memory_folder(const std::filesystem::path& run_dir);
+
+// Those of this user's folder, the newest first, without later steps than the run's last one: they are of a run that was in
+// `run_dir` before.
+std::vector<CheckpointPlace> list_memory_checkpoints(const std::filesystem::path& run_dir, int64_t last_step);
+
+// Does nothing if there is no such folder of this user.
+void remove_memory_folder(const std::filesystem::path& run_dir) noexcept;
+
+}  // namespace ddhost

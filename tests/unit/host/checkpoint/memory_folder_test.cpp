@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The folder of a run's checkpoints in memory: whose it is, and which of its checkpoints are the run's.
+#include "checkpoint/memory_folder.hpp"
+
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+
+#include "fixtures/harness/ddhost_process.hpp"
+#include "fixtures/harness/throws.hpp"
+
+using namespace ddhost;
+using ddhost::test::TempFolder;
+namespace fs = std::filesystem;
+
+TEST_CASE("each folder of a run has its own folder in memory, by any path", "[checkpoint]") {
+  const TempFolder one, two;
+  fs::create_directory_symlink(one.path(), two.path() / "link");
+  CHECK(memory_folder(one.path()) != memory_folder(two.path()));
+  CHECK(memory_folder(two.path() / "link") == memory_folder(one.path()));
+  CHECK(memory_folder(one.path() / "." / "a" / ".." / "") == memory_folder(one.path()));
+}
+
+TEST_CASE("later steps than the run's last one are of a run before", "[checkpoint]") {
+  const TempFolder run;
+  CHECK(list_memory_checkpoints(run.path(), 100).empty());
+  make_memory_folder(run.path());
+  make_memory_folder(run.path());  // it is there already
+  for (const int64_t step : {10, 20, 30}) fs::create_directories(checkpoint_folder(memory_folder(run.path()), step));
+  const std::vector<CheckpointPlace> places = list_memory_checkpoints(run.path(), 25);
+  REQUIRE(places.size() == 2);
+  CHECK(places[0].step == 20);
+  CHECK(places[1].step == 10);
+  remove_memory_folder(run.path());
+  CHECK_FALSE(fs::exists(memory_folder(run.path())));
+}
+
+TEST_CASE("a folder that others can fill is not used, and stays", "[checkpoint]") {
+  const TempFolder run;
+  const fs::path folder = memory_folder(run.path());
+  fs::create_directories(checkpoint_folder(folder, 5));
+  ::chmod(folder.c_str(), 0755);
+  CHECK(list_memory_checkpoints(run.path(), 100).empty());
+  CHECK_THROWS_WITH(make_memory_folder(run.path()), Catch::Contains("this user alone can read"));
+  remove_memory_folder(run.path());
+  CHECK(fs::exists(folder));
+  fs::remove_all(folder);
+
+  fs::create_directory_symlink(run.path(), folder);
+  CHECK_THROWS_WITH(make_memory_folder(run.path()), Catch::Contains("this user alone can read"));
+  remove_memory_folder(run.path());
+  CHECK(fs::is_symlink(folder));
+  fs::remove(folder);
+}
