@@ -11,10 +11,12 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "ddh/sdk/monitor.hpp"
 #include "number_text.hpp"
+#include "repeated_evaluation.hpp"
 
 namespace {
 
@@ -79,13 +81,19 @@ class Csv final : public ddh::Monitor {
     // All tables, because one that gets no row, or a late one, must not keep rows that this run does not have.
     for (const std::filesystem::path& table : tables_in(folder_)) {
       if (resumed_after_ > 0)
-        continue_table(table.string());
+        tables_[table.string()] = continued(table.string(), resumed_after_);
       else
         remove_table(table);
     }
   }
 
   void row(const ddh_row& row) override {
+    if (std::exchange(is_first_, false) && repeats_evaluation(row, resumed_after_))
+      for (auto& [path, table] : tables_)
+        if (is_of_evaluations(path)) {
+          table = Table();  // a file can be open once
+          table = continued(path, resumed_after_ - 1);
+        }
     for (auto& [path, table] : tables_) table.file.cut();
     std::string columns = "step", line = std::to_string(row.step);
     for (const ddh_row_value& value : values(row)) {
@@ -107,7 +115,17 @@ class Csv final : public ddh::Monitor {
   }
 
  private:
-  void continue_table(const std::string& path) {
+  struct Table {
+    ddh::OutputFile file;
+    std::string columns;
+  };
+
+  static bool is_of_evaluations(const std::string& path) {
+    return std::filesystem::path(path).filename().string().starts_with("metrics_eval");
+  }
+
+  // The table with the rows up to the step.
+  static Table continued(const std::string& path, int64_t last_step) {
     Table table;
     table.file = ddh::OutputFile::continued(path, [&](std::string_view line) {
       if (table.columns.empty()) {
@@ -116,17 +134,14 @@ class Csv final : public ddh::Monitor {
         table.columns = line;
         return true;
       }
-      return std::atoll(std::string(line).c_str()) <= resumed_after_;
+      return std::atoll(std::string(line).c_str()) <= last_step;
     });
-    tables_[path] = std::move(table);
+    return table;
   }
 
-  struct Table {
-    ddh::OutputFile file;
-    std::string columns;
-  };
   std::string folder_;
   int64_t resumed_after_ = 0;
+  bool is_first_ = true;                 // the next row
   std::map<std::string, Table> tables_;  // by path
 };
 

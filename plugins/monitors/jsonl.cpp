@@ -13,13 +13,16 @@
 //   {"event":"checkpoint","step":100,"time":"2026-11-26T13:01:50Z","text":"/runs/a/checkpoints/step-100"}
 //   {"event":"failed","step":130,"time":...,"text":"rank 1 ..."}
 //   {"event":"resumed","step":100,"time":...,"text":"/runs/a/checkpoints/step-100"}
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "ddh/sdk/monitor.hpp"
 #include "event_text.hpp"
 #include "number_text.hpp"
+#include "repeated_evaluation.hpp"
 
 namespace {
 
@@ -34,18 +37,22 @@ class Jsonl final : public ddh::Monitor {
   void begin(const ddh_monitor_args& args) override {
     const std::string path = std::string(args.run_dir) + "/metrics.jsonl";
     events_path_ = std::string(args.run_dir) + "/events.jsonl";
-    if (args.resumed_after == 0) remove_events();
-    if (args.resumed_after == 0) {
+    resumed_after_ = args.resumed_after;
+    if (resumed_after_ == 0) {
+      remove_events();
       file_ = ddh::OutputFile(path);
-      return;
+    } else {
+      file_ = ddh::OutputFile::continued(path, [&](std::string_view line) { return is_before(line); });
     }
-    file_ = ddh::OutputFile::continued(path, [&](std::string_view line) {
-      const nlohmann::json row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-      return row.is_object() && row.value("step", int64_t{0}) > 0 && row["step"] <= args.resumed_after;
-    });
   }
 
   void row(const ddh_row& row) override {
+    if (std::exchange(is_first_, false) && repeats_evaluation(row, resumed_after_)) {
+      const std::string path = file_.path();
+      file_ = ddh::OutputFile();  // it can be open once
+      file_ = ddh::OutputFile::continued(
+          path, [&](std::string_view line) { return is_before(line) && !is_evaluation(line, resumed_after_); });
+    }
     std::string line = ddh::str("{\"step\":", row.step);
     for (const ddh_row_value& value : values(row))
       line += ddh::str(',', quoted(value.name), ':', number_text(value, "null"));
@@ -68,6 +75,18 @@ class Jsonl final : public ddh::Monitor {
   void end(const char* summary) override { file_.write(ddh::str("{\"summary\":", summary, "}\n")); }
 
  private:
+  // Whether a line of the part before stays.
+  [[nodiscard]] bool is_before(std::string_view line) const {
+    const nlohmann::json row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    return row.is_object() && row.value("step", int64_t{0}) > 0 && row["step"] <= resumed_after_;
+  }
+  static bool is_evaluation(std::string_view line, int64_t step) {
+    const nlohmann::json row = nlohmann::json::parse(line);
+    const auto items = row.items();
+    return row["step"] == step &&
+           std::any_of(items.begin(), items.end(), [](const auto& item) { return item.key().starts_with("val_"); });
+  }
+
   // Of a run before, which never reached a checkpoint.
   void remove_events() const {
     std::error_code ec;
@@ -79,6 +98,8 @@ class Jsonl final : public ddh::Monitor {
   }
 
   ddh::OutputFile file_;
+  int64_t resumed_after_ = 0;
+  bool is_first_ = true;  // the next row
   std::string events_path_;
   std::optional<ddh::OutputFile> events_;  // from the first event on
 };

@@ -30,6 +30,7 @@
 #include "ddh/sdk/options.hpp"
 #include "ddh/sdk/write_queue.hpp"
 #include "event_text.hpp"
+#include "repeated_evaluation.hpp"
 
 namespace {
 
@@ -96,6 +97,17 @@ class Database {
 
   void script(const std::string& sql) {
     if (::sqlite3_exec(db_.get(), sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) fail();
+  }
+  // All that `write` does, or nothing of it: an open transaction would keep other programs from writing.
+  void together(const std::function<void()>& write) {
+    script("BEGIN IMMEDIATE");
+    try {
+      write();
+      script("COMMIT");
+    } catch (...) {
+      ::sqlite3_exec(db_.get(), "ROLLBACK", nullptr, nullptr, nullptr);  // the failure of `write` is the one to tell
+      throw;
+    }
   }
   // The rows of the result; NULL and blobs are texts.
   std::vector<std::vector<std::string>> run(const char* sql, const std::vector<Cell>& cells = {}) {
@@ -165,6 +177,7 @@ class Sqlite final : public ddh::Monitor {
 
   void begin(const ddh_monitor_args& args) override {
     const std::string given = options.text("path"), run_dir = args.run_dir;
+    resumed_after_ = args.resumed_after;
     const std::string path = given.empty() ? run_dir + "/metrics.db" : given;
     name_ = std::filesystem::path(run_dir).filename().string();
     std::error_code ec;
@@ -172,14 +185,13 @@ class Sqlite final : public ddh::Monitor {
     if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
       ddh::fail(DDH_INVALID_ARGUMENT, "the database '", path, "' is not a regular file; give the name of a file as ",
                 "monitor.sqlite.path");
-    open_ = [this, path, run_dir, is_own = given.empty(), config = std::string(args.config),
-             after = args.resumed_after] { open(path, run_dir, is_own, config, after); };
+    open_ = [this, path, run_dir, is_own = given.empty(), config = std::string(args.config)] {
+      open(path, run_dir, is_own, config);
+    };
     // A run that fails before its first step is done leaves no file, and no change in one.
     if (given.empty() && !std::filesystem::exists(status)) return;
     database_.emplace(path);
-    database_->script("BEGIN IMMEDIATE");
-    static_cast<void>(is_new(path));
-    database_->script("ROLLBACK");
+    database_->together([&] { static_cast<void>(is_new(path)); });
   }
 
   void row(const ddh_row& row) override {
@@ -193,6 +205,8 @@ class Sqlite final : public ddh::Monitor {
         metrics[prefix + name] = json_value(value);
     }
     opened();
+    if (std::exchange(is_first_, false) && repeats_evaluation(row, resumed_after_))
+      queue_->put([this] { drop_evaluation(); });
     queue_->put([this, step = row.step, time = timestamp(), of_row = json_text(metrics),
                  of_system = system.empty() ? "" : json_text(system)] {
       database_->run("INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?, ?)",
@@ -236,25 +250,20 @@ class Sqlite final : public ddh::Monitor {
     if (resumed_) queue_->put(std::exchange(resumed_, nullptr));
   }
 
-  void open(const std::string& path, const std::string& run_dir, bool is_own, const std::string& config,
-            int64_t resumed_after) {
+  void open(const std::string& path, const std::string& run_dir, bool is_own, const std::string& config) {
     if (!database_) database_.emplace(path);
-    database_->script("BEGIN IMMEDIATE");
-    make_tables(path);
-    id_ = resumed_after == 0 ? "" : id_of_run(run_dir, is_own);
-    if (is_own && resumed_after == 0) clear();
-    if (id_.empty())
-      id_ = new_id();
-    else
-      drop_after(resumed_after);
-    write_config(config, run_dir);
-    database_->script("COMMIT");
-    database_->script("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL");  // a row waits for no disk
-    queue_.emplace([this](const std::function<void()>& run_all) {
-      database_->script("BEGIN IMMEDIATE");
-      run_all();
-      database_->script("COMMIT");
+    database_->together([&] {
+      make_tables(path);
+      id_ = resumed_after_ == 0 ? "" : id_of_run(run_dir, is_own);
+      if (is_own && resumed_after_ == 0) clear();
+      if (id_.empty())
+        id_ = new_id();
+      else
+        drop_after(resumed_after_);
+      write_config(config, run_dir);
     });
+    database_->script("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL");  // a row waits for no disk
+    queue_.emplace([this](const std::function<void()>& run_all) { database_->together(run_all); });
   }
 
   // Whether the database has nothing. Error: another program has made it, or it is of a version that is not known.
@@ -302,6 +311,14 @@ class Sqlite final : public ddh::Monitor {
     database_->run("DELETE FROM metrics WHERE run_id = ? AND step > ?", {id_, step});
   }
 
+  // All of its names begin with "val_", behind that of the program.
+  void drop_evaluation() {
+    database_->run(
+        "DELETE FROM metrics WHERE run_id = ? AND step = ? AND EXISTS (SELECT 1 FROM json_each(metrics.metrics) AS one "
+        "WHERE one.key GLOB 'val_*' OR one.key GLOB '*/val_*')",
+        {id_, resumed_after_});
+  }
+
   void write_config(const std::string& text, const std::string& run_dir) {
     Json config = Json::parse(text);
     const std::string now = timestamp();
@@ -314,6 +331,8 @@ class Sqlite final : public ddh::Monitor {
   }
 
   std::string id_, name_;
+  int64_t resumed_after_ = 0;
+  bool is_first_ = true;           // the next row
   std::function<void()> open_;     // nothing is written yet
   std::function<void()> resumed_;  // told with the first row: the run may fail before, and then no row is lost
   std::optional<Database> database_;

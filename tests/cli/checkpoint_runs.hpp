@@ -18,6 +18,13 @@ inline void write_manifest(const std::filesystem::path& checkpoint, const std::s
       << "ddhost checkpoint 1\nmanifest " << text.size() << " " << hex(sum_of(text.data(), text.size())) << "\n";
 }
 
+// As if the run had been stopped before the evaluation that follows the step of the checkpoint.
+inline void make_evaluation_pending(const std::filesystem::path& checkpoint) {
+  nlohmann::json manifest = nlohmann::json::parse(read_text((checkpoint / "manifest.json").string()));
+  manifest.at("progress").at("evaluation_pending") = true;
+  write_manifest(checkpoint, manifest.dump(2));
+}
+
 class Runs {
  public:
   Said train(const std::string& name, const Words& more = {}) const {

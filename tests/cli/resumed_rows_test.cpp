@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 
+#include "cli/checkpoint_runs.hpp"
 #include "fixtures/harness/built.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/listed.hpp"
@@ -104,6 +105,19 @@ TEST_CASE("a folder of a run without its run.lock is not started again either", 
   CHECK(train(folder, "csv", {"--resume", "auto"}).code == 1);
   CHECK_THAT(train(folder, "csv").err, Catch::Contains("already holds files that a run writes (config.json)"));
   CHECK(contents_of(folder.path() / "run") == before);
+}
+
+TEST_CASE("an evaluation that comes again after a resume is recorded once", "[cli]") {
+  const TempFolder folder;
+  REQUIRE(train(folder, "jsonl,csv", {"checkpoint.every=2"}).code == 0);
+  const std::string rows = rows_of(folder.path() / "run"), table = read_text(folder.file("run/metrics_eval.csv"));
+  fs::remove_all(folder.path() / "run" / "checkpoints" / "step-6");
+  make_evaluation_pending(folder.file("run/checkpoints/step-4"));
+  const Said again = train(folder, "jsonl,csv", {"checkpoint.every=2", "--resume", "auto"});
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  CHECK(rows_of(folder.path() / "run") == rows);
+  CHECK(read_text(folder.file("run/metrics_eval.csv")) == table);
 }
 
 TEST_CASE("a resumed run has the rows of an unbroken one, with every monitor", "[cli]") {

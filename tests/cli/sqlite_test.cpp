@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "cli/checkpoint_runs.hpp"
 #include "fixtures/harness/built.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 
@@ -104,6 +105,20 @@ TEST_CASE("a resumed run goes on in its database, without the rows of later step
                            {"checkpoint", "6", "info"},
                            {"resumed", "4", "info"},
                            {"checkpoint", "6", "info"}});
+}
+
+TEST_CASE("an evaluation that comes again after a resume is in the database once", "[cli]") {
+  const TempFolder folder;
+  const Words words = {"--monitor", "jsonl,sqlite", "checkpoint.every=3"};
+  REQUIRE(train(folder, words).code == 0);
+  const std::vector<Json> before = recorded(folder.file("run/metrics.db"));
+  std::filesystem::remove_all(folder.path() / "run" / "checkpoints" / "step-6");
+  make_evaluation_pending(folder.file("run/checkpoints/step-3"));
+  Words again = words;
+  again.insert(again.end(), {"--resume", "auto"});
+  REQUIRE(train(folder, again).code == 0);
+  CHECK(recorded(folder.file("run/metrics.db")) == rows_of_file(folder));
+  CHECK(recorded(folder.file("run/metrics.db")).size() == before.size());
 }
 
 TEST_CASE("one database holds several runs, and a failed one has its sentence", "[cli]") {
