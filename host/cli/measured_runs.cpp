@@ -56,6 +56,11 @@ int opened(const fs::path& file) {
   return fd;
 }
 
+// "0.8M zero2".
+std::string name_of(const ComparedCase& of) {
+  return ddh::str(one_line(of.group()), of.group().empty() ? "" : " ", one_line(of.strategy));
+}
+
 // What a run prints.
 fs::path log_of(const fs::path& folder) { return folder.string() + ".txt"; }
 
@@ -268,18 +273,17 @@ bool MeasuredRuns::run_one(size_t at, int64_t round) {
     if (StopSignals::seen() != 0) return true;
     if (end.code != 0) {
       one.problem = end.sentence.empty() ? ddh::str("its run ended with exit code ", end.code) : end.sentence;
-      const bool is_known = std::any_of(cases_.begin(), cases_.end(), [&](const Measured& other) {
+      const auto alike = std::find_if(cases_.begin(), cases_.end(), [&](const Measured& other) {
         return &other != &one && other.problem == one.problem;
       });
-      if (!is_known)
-        say(ddh::str(one_line(one.of.group()), " ", one_line(one.of.strategy), ": ", shown_text(one.problem)));
+      say(ddh::str(name_of(one.of), ": ",
+                   alike == cases_.end() ? shown_text(one.problem) : "fails as " + name_of(alike->of)));
       return true;
     }
   }
   try {
     add_round(one, folder, warm_up(steps_));
-    say(ddh::str("round ", round + 1, " of ", args_.rounds, ", ", one_line(one.of.group()),
-                 one.of.group().empty() ? "" : " ", one_line(one.of.strategy), ": ",
+    say(ddh::str("round ", round + 1, " of ", args_.rounds, ", ", name_of(one.of), ": ",
                  short_number(one.items_per_s.back()), " ", one_line(one.items), "/s",
                  is_done ? " (from an earlier command)" : ""));
   } catch (const ddh::Error& error) {

@@ -28,6 +28,7 @@ at::Tensor rows_of(const at::Tensor& x, const RelationGroup& group) {
 }  // namespace
 
 void give_nothing(const ddh_param_view& w, int64_t first, int64_t n, at::Device device) {
+  if (n == 0) return;
   at::Tensor to = ops::gradient_of(w, device).narrow(0, first, n);
   if (ops::adds(w)) {
     to.add_(0);  // as an addition of zeros does to -0

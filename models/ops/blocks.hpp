@@ -5,6 +5,7 @@
 // for later, so the bits are equal.
 #pragma once
 
+#include <cstring>
 #include <utility>
 
 #include "ddh/sdk/later_gradients.hpp"
@@ -13,9 +14,13 @@
 
 namespace ops {
 
-// A block of a complete gradient.
+// A block of a complete gradient. Blocks are many and small, so those in host memory need no tensors.
 inline void give_block(const ddh_grad_block& block, const at::Tensor& gradient) {
   const auto numel = static_cast<int64_t>(block.numel);
+  if (gradient.device().is_cpu() && gradient.is_contiguous() && block.grad_mode == DDH_GRAD_WRITE) {
+    std::memcpy(block.grad, gradient.const_data_ptr<float>() + block.offset, block.numel * sizeof(float));
+    return;
+  }
   give(matrix(block.grad, 1, numel, DDH_F32, 0, gradient.device()).view(-1),
        gradient.view(-1).narrow(0, static_cast<int64_t>(block.offset), numel), block.grad_mode);
 }

@@ -11,8 +11,9 @@
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 namespace {
-constexpr uint64_t kBatchesOfLargest = 8;  // that the largest space in blocks is divided into, at least
-constexpr uint64_t kOwnRestPart = 16;      // a rest of at most a sixteenth of a batch has a buffer of its own
+// The largest space in blocks is divided into 8 batches, or fewer that are not small: all ranks wait for one another in each.
+constexpr uint64_t kBatchesOfLargest = 8, kLeastBatchBytes = uint64_t{1} << 20;
+constexpr uint64_t kOwnRestPart = 16;  // a rest of at most a sixteenth of a batch has a buffer of its own
 }  // namespace
 
 GradRing::GradRing(const ModelLayout& layout, const ddh_attach_args& args, GradRingOptions options)
@@ -65,7 +66,8 @@ uint64_t GradRing::make_batches() {
     if (!has_blocks(s)) continue;
     // A block for each rank and those that two ranks share, or more if that is still little of the space.
     const uint64_t enough = (3 * static_cast<uint64_t>(args_.world_size) + 1) / 2 * largest_block(*args_.model, space);
-    const uint64_t numel = std::min(limit / (options_.overlap ? 2 : 1), std::max(enough, largest / kBatchesOfLargest));
+    const uint64_t wanted = std::max({enough, largest / kBatchesOfLargest, kLeastBatchBytes / sizeof(float)});
+    const uint64_t numel = std::min(limit / (options_.overlap ? 2 : 1), wanted);
     spaces_[s].batches = block_batches(*args_.model, space, args_.rank, numel);
     spaces_[s].rest = rest_of(space, args_.rank);
     for (const BlockBatch& batch : spaces_[s].batches) most = std::max(most, batch.numel);
