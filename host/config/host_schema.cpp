@@ -171,7 +171,7 @@ constexpr const char* kComm = R"json({"properties": {
   "host": {"type": "string", "default": "",
     "description": "transport of host memory beside one of device memory; section comm_host has its options"},
   "between": {"type": "string", "default": "",
-    "description": "transport between hosts, and between all ranks where each host has one"},
+    "description": "transport between hosts, and between all ranks where each host has one; auto: the default"},
   "windows": {"type": "string", "enum": ["auto", "copy"], "default": "auto",
     "description": "auto uses shared pages if the transport has them; copy always uses private copies"},
   "poison": {"type": "boolean", "default": false,

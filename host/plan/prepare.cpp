@@ -297,6 +297,7 @@ Config find_plugins(UserConfig& user, Registry& registry, const DeviceChoice& de
   const std::vector<Section> of_host = run_sections(user);
   Config choices(user, of_host, /*plugin_sections=*/false);
   if (!device.reason.empty()) choices.set("device.plugin", device.plugin, "derived");
+  settle_auto_transports(choices);
   plan.device_reason = device.reason;
   plan.wants_codec = choices.text("codec.plugin") != "none";
   const std::string transport = choose_transport(choices, plan);
@@ -336,6 +337,7 @@ Config find_plugins(UserConfig& user, Registry& registry, const DeviceChoice& de
   config.set("train.followers", followers, config.find("train.followers")->source);
   config.set("monitor.plugins", monitors, config.find("monitor.plugins")->source);
   if (!device.reason.empty()) config.set("device.plugin", device.plugin, "derived");
+  settle_auto_transports(config);
   if (!transport.empty()) config.set("comm.plugin", transport, "derived");
   return config;
 }

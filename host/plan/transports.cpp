@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/transports.hpp"
 
+#include "config/compat.hpp"
 #include "ddh/kind/comm.h"
 #include "ddh/sdk/plugin.hpp"
 
@@ -11,6 +12,12 @@ std::string choose_transport(const Config& choices, PreparedRun& plan) {
   plan.comm_key = plan.n_hosts() > 1 ? "comm.between" : "comm.inside";
   plan.wants_inside_comm = plan.n_hosts() > 1 && plan.world_size > plan.n_hosts();
   return plan.wants_inside_comm ? "" : choices.text(plan.comm_key);
+}
+
+void settle_auto_transports(Config& config) {
+  for (const char* name : {"inside", "between"})
+    if (const std::string key = ddh::str("comm.", name); config.text(key) == kAutoComm)
+      config.set(key, default_options().at("comm").at(name), "derived");
 }
 
 void check_transports(const PreparedRun& plan) {

@@ -13,6 +13,9 @@ namespace ddhost {
 // auto, because there are two. Returns the value for the configuration; "": as it was given.
 std::string choose_transport(const Config& choices, PreparedRun& plan);
 
+// comm.inside=auto and comm.between=auto become what they are without the options.
+void settle_auto_transports(Config& config);
+
 // Refuses transports that can't connect the ranks of the run.
 void check_transports(const PreparedRun& plan);
 

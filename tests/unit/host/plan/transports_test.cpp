@@ -63,6 +63,7 @@ TEST_CASE("hosts with several ranks have two transports", "[transports]") {
   CHECK(chosen({3}, {}) == Chosen{"shm", "comm.inside", false});
   CHECK(chosen({2, 2}, {{"comm.plugin", "gloo", "test"}}) == Chosen{"", "comm.plugin", false});
 
+  CHECK(plan_on({3}, {{"comm.inside", "auto", "test"}}).config.text("comm.plugin") == "shm");
   const PreparedRun here = plan_on({3}, {});
   CHECK_FALSE(here.has_inside_comm());
   CHECK(here.config.text("comm.plugin") == "shm");
@@ -82,6 +83,7 @@ TEST_CASE("what needs one host is refused on two", "[transports]") {
   const Override between = {"comm.between", "gloo", "test"};
   CHECK_THAT(refusal({2, 2}, {between, {"comm.inside", "gloo", "test"}}),
              Catch::Contains("comm.inside 'gloo' is not for ranks of one host"));
+  CHECK(plan_on({2, 2}, {{"comm.between", "auto", "test"}}).comm.id() == "gloo");
   CHECK_THAT(refusal({2, 2}, {between, {"checkpoint.memory_every", "10", "test"}}),
              Catch::Contains("in the memory of one host, and this run has 2"));
 }
