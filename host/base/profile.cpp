@@ -78,7 +78,7 @@ OpenSpan ProfileRecorder::begin(size_t kind, const SpanTopic& topic, const OpenS
                ns_of(now),
                0};
   out.spent = profile_.find(topic);
-  if (out.spent != nullptr) ++out.spent->calls;
+  if (out.spent != nullptr && topic.is_call) ++out.spent->calls;
   out.members = topic.members;
   if (out.members != nullptr) out.operation = Profile::operation_name(topic.operation, topic.detail);
   return out;

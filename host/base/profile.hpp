@@ -70,7 +70,13 @@ struct SpanTopic {
     return *this;
   }
 
-  bool is_unit = false;
+  // More of the call of the model before, and no call of its own.
+  SpanTopic& goes_on() {
+    is_call = false;
+    return *this;
+  }
+
+  bool is_unit = false, is_call = true;
   UnitWork unit{};
   const char* operation = nullptr;  // "all_gather"
   const char* detail = nullptr;     // "decide"; nullptr: none

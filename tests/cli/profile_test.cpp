@@ -200,6 +200,28 @@ TEST_CASE("a profile holds the time, the calls and the bytes of its steps alone"
   }
 }
 
+TEST_CASE("blocks of gradients belong to the backward of their unit, and are no calls of their own", "[profile]") {
+  const auto backwards = [](const Words& more) {
+    const TempFolder folder;
+    REQUIRE(profiled(folder,
+                     joined({"--strategy", "zero2", "model.width=32", "model.hidden=32", "profile.steps=3-6"}, more))
+                .code == 0);
+    std::map<std::string, int> calls;
+    const nlohmann::json profile = profile_of(folder);
+    for (const nlohmann::json& unit : profile["units"])
+      calls[unit["unit"].get<std::string>()] = unit["backward"]["calls"].get<int>();
+    uint64_t reductions = 0;
+    for (const nlohmann::json& operation : profile["operations"])
+      if (operation["operation"] == "reduce") reductions = operation["calls"].get<uint64_t>();
+    return std::pair{calls, reductions};
+  };
+  const auto [whole, reductions] = backwards({});
+  const auto [blocks, reductions_of_blocks] = backwards({"model.grad_rows=4", "strategy.grad_buffer_bytes=2048"});
+  CHECK(reductions_of_blocks > reductions);
+  CHECK(blocks == whole);
+  CHECK(whole.begin()->second == 4);
+}
+
 TEST_CASE("--profile takes five steps behind the first two, and what a short run has", "[profile]") {
   const TempFolder folder;
   REQUIRE(profiled(folder, {"--profile"}).code == 0);

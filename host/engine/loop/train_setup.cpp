@@ -88,7 +88,8 @@ void OpRunner::run_blocks(const ddh_unit_use& use, const ddh_unit_call& unit_cal
     }
     if (block.param == -1) return checks.require_all();
     checks.take(block);
-    const ClockSpan span(clock_, DDH_SPAN_BACKWARD, SpanTopic(UnitWork{use.program, use.position, use.phase}));
+    const ClockSpan span(clock_, DDH_SPAN_BACKWARD,
+                         SpanTopic(UnitWork{use.program, use.position, use.phase}).goes_on());
     model.on_unit(PluginCall::kGradientBlock, unit, model_table_.gradient_block, model_.get(), &unit_call, &block);
   }
 }
