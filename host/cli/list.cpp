@@ -28,13 +28,13 @@ int list_plugins(const Registry& registry, std::ostream& out, const std::string&
   std::vector<Listed> plugins;
   for (const Plugin& plugin : registry.built_in()) plugins.push_back({facts_of(*plugin.desc), plugin.file});
   std::vector<std::string> broken;
-  for (const std::filesystem::path& file : kind.empty() ? registry.all_files() : registry.files_of(kind_named(kind))) {
-    try {
-      for (PluginFacts& plugin : probe(file, registry.lookup(), MissingInterfaces::kRefuse).plugins)
-        plugins.push_back({std::move(plugin), file});
-    } catch (const ddh::Error& error) {
-      broken.emplace_back(error.what());
+  const auto files = kind.empty() ? registry.all_files() : registry.files_of(kind_named(kind));
+  for (const Probed& one : probe_all(files, registry.lookup(), MissingInterfaces::kRefuse)) {
+    if (!one.facts) {
+      broken.push_back(one.problem);
+      continue;
     }
+    for (const PluginFacts& plugin : one.facts->plugins) plugins.push_back({plugin, one.file});
   }
   if (!kind.empty()) std::erase_if(plugins, [&](const Listed& one) { return kind_name(one.plugin.kind) != kind; });
   // A stable sort: of two libraries with the same plugin, the one that is searched first comes first.

@@ -151,9 +151,8 @@ int print_options_page(const Registry& registry, const std::vector<std::string>&
     files = registry.all_files();
     for (const Plugin& plugin : registry.built_in()) plugins.push_back(facts_of(*plugin.desc));
   }
-  for (const std::filesystem::path& file : files)
-    for (PluginFacts& plugin : probe(file, registry.lookup(), MissingInterfaces::kPretend).plugins)
-      plugins.push_back(std::move(plugin));
+  for (const Probed& one : probe_all(files, registry.lookup(), MissingInterfaces::kPretend))
+    for (const PluginFacts& plugin : one.get().plugins) plugins.push_back(plugin);
   std::ostringstream page;  // printed whole or not at all
   page << "# Options\n";
   if (choices.empty()) print_paragraph(page, "", "", kAboutAll);

@@ -5,7 +5,9 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/child_process.hpp"
 #include "base/json.hpp"
@@ -70,13 +72,19 @@ PluginFacts plugin_from(const Json& json) {
   return p;
 }
 
-Json to_json(const Library& library) {
+LibraryFacts facts_of_library(const Library& library) {
   const ddh_build& build = *library.module().build;
-  Json json = {{"abi_major", build.abi_major},           {"abi_minor", build.abi_minor},
-               {"min_host_minor", build.min_host_minor}, {"libraries", to_json(libraries_of(build))},
-               {"warnings", library.warnings()},         {"plugins", Json::array()}};
-  for (uint32_t i = 0; i < library.module().n_desc; ++i)
-    json["plugins"].push_back(to_json(facts_of(*library.module().desc[i])));
+  LibraryFacts facts{build.abi_major,   build.abi_minor, build.min_host_minor, libraries_of(build), {},
+                     library.warnings()};
+  for (uint32_t i = 0; i < library.module().n_desc; ++i) facts.plugins.push_back(facts_of(*library.module().desc[i]));
+  return facts;
+}
+
+Json to_json(const LibraryFacts& facts) {
+  Json json = {
+      {"abi_major", facts.abi_major},          {"abi_minor", facts.abi_minor}, {"min_host_minor", facts.min_host_minor},
+      {"libraries", to_json(facts.libraries)}, {"warnings", facts.warnings},   {"plugins", Json::array()}};
+  for (const PluginFacts& plugin : facts.plugins) json["plugins"].push_back(to_json(plugin));
   return json;
 }
 
@@ -95,7 +103,7 @@ LibraryFacts library_from(const Json& json) {
 std::string report(const fs::path& file, InterfaceLookup lookup, MissingInterfaces missing) {
   Json answer;
   try {
-    answer["library"] = to_json(Library::load(file, lookup, missing));
+    answer["library"] = to_json(facts_of_library(Library::load(file, lookup, missing)));
   } catch (const ddh::Error& error) {
     answer = {{"code", error.code()}, {"sentence", plain_text(error.what())}};
   } catch (const std::exception& error) {
@@ -124,7 +132,64 @@ constexpr int kLoaderGivesUp = 127;  // the exit code of ld.so
             WEXITSTATUS(*status), "); its constructors and its entry must not call exit: fix it");
 }
 
+Probed probe_one(const fs::path& file, InterfaceLookup lookup, MissingInterfaces missing) {
+  try {
+    return {file, probe(file, lookup, missing), DDH_OK, ""};
+  } catch (const ddh::Error& error) {
+    return {file, std::nullopt, error.code(), error.what()};
+  }
+}
+
+// In a child that may load large libraries: the children that it forks for single files have them at once. Files without such
+// libraries come first, while a fork is cheap.
+std::string report_all(const std::vector<fs::path>& files, InterfaceLookup lookup, MissingInterfaces missing) {
+  const auto is_plain = [](const fs::path& file) {
+    try {
+      const ElfFacts elf = read_elf(file);
+      return !elf.note || elf.note->libraries.empty();
+    } catch (const ddh::Error&) {  // probe_one says why
+      return true;
+    }
+  };
+  std::vector<size_t> order(files.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto others = std::stable_partition(order.begin(), order.end(), [&](size_t i) { return is_plain(files[i]); });
+  std::vector<Json> answers(files.size());
+  for (auto at = order.begin(); at != order.end(); ++at) {
+    if (at >= others) prepare_libraries_of(files[*at], {});
+    const Probed one = probe_one(files[*at], lookup, missing);
+    answers[*at] =
+        one.facts ? Json{{"library", to_json(*one.facts)}} : Json{{"code", one.code}, {"sentence", one.problem}};
+  }
+  return Json(answers).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace
+
+const LibraryFacts& Probed::get() const {
+  if (!facts) throw ddh::Error(code, problem);
+  return *facts;
+}
+
+std::vector<Probed> probe_all(const std::vector<fs::path>& files, InterfaceLookup lookup, MissingInterfaces missing) {
+  std::vector<Probed> out;
+  ChildProcess child("to inspect plugins", [&] { return report_all(files, lookup, missing); });
+  const std::optional<std::string> text =
+      child.answer(SteadyClock::now() + kProbeLimit * static_cast<int64_t>(files.size() + 1));
+  const Json answers = text ? Json::parse(*text, nullptr, /*allow_exceptions=*/false) : Json();
+  if (!answers.is_array() || answers.size() != files.size()) {  // a large library may have ended the child
+    for (const fs::path& file : files) out.push_back(probe_one(file, lookup, missing));
+    return out;
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    Probed& one = out.emplace_back(Probed{files[i], std::nullopt, DDH_OK, ""});
+    if (answers[i].contains("library"))
+      one.facts = library_from(answers[i]["library"]);
+    else
+      answers[i].at("code").get_to(one.code), answers[i].at("sentence").get_to(one.problem);
+  }
+  return out;
+}
 
 PluginFacts facts_of(const ddh_desc& desc) {
   PluginFacts facts{desc.kind,

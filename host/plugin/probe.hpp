@@ -45,4 +45,18 @@ constexpr std::chrono::milliseconds kProbeLimit = std::chrono::seconds(20);
 LibraryFacts probe(const std::filesystem::path& file, InterfaceLookup lookup, MissingInterfaces missing,
                    std::chrono::milliseconds limit = kProbeLimit);
 
+// What a library says, or why it can't be used.
+struct Probed {
+  std::filesystem::path file;
+  std::optional<LibraryFacts> facts;
+  ddh_rc code = DDH_OK;
+  std::string problem;
+  // Throws the problem, if there is one.
+  const LibraryFacts& get() const;
+};
+
+// The same for several files, in their order. A large library that some of them need, such as LibTorch, is loaded once.
+std::vector<Probed> probe_all(const std::vector<std::filesystem::path>& files, InterfaceLookup lookup,
+                              MissingInterfaces missing);
+
 }  // namespace ddhost

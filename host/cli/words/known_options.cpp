@@ -33,13 +33,9 @@ int32_t kind_named(const std::string& name) {
 std::vector<PluginFacts> known_plugins(const Registry& registry, const std::vector<std::filesystem::path>& files) {
   std::vector<PluginFacts> plugins;
   for (const Plugin& plugin : registry.built_in()) plugins.push_back(facts_of(*plugin.desc));
-  for (const std::filesystem::path& file : files) {
-    try {
-      for (PluginFacts& plugin : probe(file, registry.lookup(), MissingInterfaces::kPretend).plugins)
-        plugins.push_back(std::move(plugin));
-    } catch (const ddh::Error&) {  // `ddhost list` gives the reason
-    }
-  }
+  for (const Probed& one : probe_all(files, registry.lookup(), MissingInterfaces::kPretend))
+    if (one.facts)  // else `ddhost list` gives the reason
+      plugins.insert(plugins.end(), one.facts->plugins.begin(), one.facts->plugins.end());
   const auto key = [](const PluginFacts& plugin) { return std::pair(plugin.kind, plugin.id); };
   std::stable_sort(plugins.begin(), plugins.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
   plugins.erase(

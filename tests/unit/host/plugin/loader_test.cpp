@@ -99,6 +99,24 @@ TEST_CASE("a library that calls exit when it is loaded is reported with its own 
              Catch::Contains("ended the process that loaded it (exit code 0)"));
 }
 
+TEST_CASE("libraries that are inspected together answer as each does alone", "[loader]") {
+  std::vector<fs::path> files;
+  for (const char* name : {"good", "constructor_exits", "plain", "links_gone", "long_summary", "good"})
+    files.emplace_back(fake_plugin(name));
+  files.insert(files.begin() + 1, "/nowhere/gone.so");
+  const std::vector<Probed> all = probe_all(files, no_interfaces, MissingInterfaces::kRefuse);
+  REQUIRE(all.size() == files.size());
+  for (size_t i = 0; i < files.size(); ++i) {
+    INFO(files[i]);
+    CHECK(all[i].file == files[i]);
+    const std::string alone = sentence_of([&] { probe(files[i], no_interfaces, MissingInterfaces::kRefuse); });
+    CHECK(all[i].problem == alone);
+    CHECK(all[i].facts.has_value() == alone.empty());
+  }
+  CHECK(all[0].get().plugins.at(0).id == "good");
+  CHECK_THROWS_WITH(all[2].get(), Catch::Contains("ended the process that loaded it"));
+}
+
 TEST_CASE("long texts of a descriptor are shortened by list and inspect", "[loader]") {
   const Home home({"long_summary"});
   std::ostringstream listed;
