@@ -119,6 +119,37 @@ TEST_CASE("16-bit parameters have gradients of fp32 within roundings, and a seco
   model.destroy_batch(a), model.destroy_batch(b);
 }
 
+TEST_CASE("a weight in blocks that is used three times has its whole gradient, and the same bits at once and later") {
+  const char* const compute = GENERATE("fp32", "bf16");
+  const bool recompute = GENERATE(false, true);
+  CAPTURE(compute, recompute);
+  const auto gradients = [&](bool in_blocks, const char* by_autograd) {
+    ModelDriver model(ddh_entry_tiny_torch,
+                      {{"model.uses", "3"}, {"model.by_autograd", by_autograd}, {"precision.compute", compute}});
+    model.in_blocks = in_blocks;
+    model.recompute = recompute;
+    fill(model);
+    for (const int32_t micro_batch : {0, 1}) {  // the second adds
+      ModelDriver::Batch batch = model.create_batch(kSamples, 0, 1, micro_batch);
+      model.forward(batch.batch, 0, 1, micro_batch);
+      model.backward(batch.batch, 0.5, 0, 1, micro_batch);
+      model.discard(micro_batch);
+      model.destroy_batch(batch);
+    }
+    std::vector<std::vector<float>> out;
+    for (const char* name : {"e", "w", "b", "unused"}) out.push_back(model.grad(name));
+    return out;
+  };
+  const auto at_once = gradients(false, "false"), later = gradients(true, "false"), plain = gradients(false, "true");
+  CHECK(later == at_once);
+  REQUIRE(at_once[1].size() == 256);
+  float largest = 0;
+  for (const float g : plain[1]) largest = std::max(largest, std::abs(g));
+  REQUIRE(largest > 0.01F);
+  const double margin = largest * (compute == std::string("fp32") ? 1e-5 : 0.05);
+  for (size_t k = 0; k < plain[1].size(); ++k) CHECK(at_once[1][k] == Approx(plain[1][k]).margin(margin));
+}
+
 TEST_CASE("a forward that is recomputed or has no backward keeps less memory") {
   const auto kept = [](bool recompute, int32_t program) {
     ModelDriver model(ddh_entry_tiny_torch, {});

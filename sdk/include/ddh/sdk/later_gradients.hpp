@@ -34,8 +34,12 @@ class LaterGradients {
   using Write = std::function<void(const ddh_grad_block&)>;
 
   // In a backward, for a parameter that its view shows as DDH_GRAD_LATER: what writes a block. It is destroyed after the last
-  // block of the parameter.
-  void keep(const ddh_param_view& param, Write write) { kept_[param.param] = {std::move(write), param.numel}; }
+  // block of the parameter. Of several for one parameter, which has several uses, the second and all after it add to the block.
+  void keep(const ddh_param_view& param, Write write) {
+    Kept& kept = kept_[param.param];
+    kept.writes.push_back(std::move(write));
+    kept.left = param.numel;
+  }
   [[nodiscard]] bool keeps(int32_t param) const { return kept_.count(param) > 0; }
 
   // Implements gradient_block.
@@ -45,7 +49,11 @@ class LaterGradients {
       fail(DDH_FAILED_PRECONDITION, "a block of the gradient of parameter ", block.param,
            " is asked for, but the last backward did not leave it for later; ask for each block once, after the "
            "backward with DDH_GRAD_LATER");
-    at->second.write(block);
+    ddh_grad_block part = block;
+    for (const Write& write : at->second.writes) {
+      write(part);
+      part.grad_mode = DDH_GRAD_ADD;
+    }
     at->second.left -= std::min(at->second.left, block.numel);
     if (at->second.left == 0) kept_.erase(at);
   }
@@ -53,7 +61,7 @@ class LaterGradients {
 
  private:
   struct Kept {
-    Write write;
+    std::vector<Write> writes;
     uint64_t left = 0;  // elements
   };
   std::map<int32_t, Kept> kept_;  // by parameter

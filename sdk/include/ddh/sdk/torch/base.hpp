@@ -34,6 +34,7 @@ class TorchBase : public Model {
     });
   }
   void backward(const ddh_unit_call& c) final {
+    later_.clear();
     in_torch(c.stream, [&] { run_backward(c); });
   }
   void gradient_block(const ddh_unit_call& c, const ddh_grad_block& block) final {

@@ -115,6 +115,7 @@ class TorchModel : public TorchBase {
     view_ = c.view;
     if (!roots.empty()) torch::autograd::backward(roots, gradients);
     params.take_gradients(*c.view);
+    params.keep_gradients(*c.view, later());
     keep_zeros(*c.view);
     for (const at::Tensor& input : boundary.inputs) micro.carry.push_back(input.grad());
   }
@@ -177,17 +178,19 @@ class TorchModel : public TorchBase {
   }
 
   // Called in run_unit: y (..., out) = x (..., in) w^T + b in the weight's dtype. `weight`, `bias`: indices in `params`; no
-  // bias: nullopt. The gradient of a weight that has a grad_block is computed in its blocks.
+  // bias: nullopt. The gradient of a weight that has a grad_block is computed in its blocks. What other uses of that weight
+  // give is added to it, and is whole in memory until then.
   at::Tensor linear(const UnitRun& run, const std::vector<at::Tensor>& params, size_t weight,
                     std::optional<size_t> bias, const at::Tensor& x) {
     const at::Tensor &w = params[weight], in = x.to(w.scalar_type());
     const std::optional<at::Tensor> b = bias ? std::optional(params[*bias]) : std::nullopt;
     const int32_t param = describe().units[run.unit]->params[weight];
-    if (describe().params[param]->grad_block == 0 || !w.requires_grad() || !at::GradMode::is_enabled())
-      return at::linear(in, w, b);
-    const at::Tensor rows = in.reshape({-1, in.size(-1)});
+    if (describe().params[param]->grad_block == 0) return at::linear(in, w, b);
+    const at::Tensor rows =
+        in.reshape({-1, in.size(-1)});  // always: of more dimensions LibTorch may choose other kernels
     std::vector<int64_t> sizes = in.sizes().vec();
     sizes.back() = w.size(0);
+    if (!w.requires_grad() || !at::GradMode::is_enabled()) return at::linear(rows, w, b).view(sizes);
     return HandOver::apply(at::linear(rows, w.detach(), b), rows, w, taker(param, weight)).view(sizes);
   }
 

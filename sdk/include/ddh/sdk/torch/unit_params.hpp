@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "ddh/sdk/later_gradients.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "ddh/sdk/torch/device.hpp"
 
@@ -84,6 +85,21 @@ class UnitParams {
         fail(DDH_INTERNAL, "autograd replaced the gradient of '", names_[i],
              "'; a backward must not use create_graph or sparse gradients");
       }
+    }
+  }
+
+  // The same of parameters that are DDH_GRAD_LATER: what autograd computed whole, because the model used them in other ways
+  // than TorchModel::linear, comes after the products of that.
+  void keep_gradients(const ddh_unit_view& view, LaterGradients& later) const {
+    for (uint32_t i = 0; i < leaves_.size(); ++i) {
+      const ddh_param_view& p = *ddh_view_param(&view, i);
+      if (!is_later(p) || !leaves_[i].grad().defined()) continue;
+      later.keep(p, [gradient = leaves_[i].grad().reshape(-1), where = device_](const ddh_grad_block& block) {
+        const auto first = static_cast<int64_t>(block.offset), numel = static_cast<int64_t>(block.numel);
+        at::Tensor to = tensor_at(block.grad, {numel}, at::kFloat, where);
+        if (block.grad_mode == DDH_GRAD_WRITE) to.zero_();
+        to.add_(gradient.narrow(0, first, numel).to(at::kFloat));
+      });
     }
   }
 
