@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The shipped models that give gradients in blocks of rows have the same bits with and without them: dense layers on autograd,
-// the untied tables of a GPT, the embedding of KGAT. Memory is that of the plan.
+// the untied tables of a GPT, the embedding and the matrices of relations of KGAT, the projectors of CAD-MLLM. Memory and the
+// number of reductions are those of the plan.
 #include "equivalence/vision.hpp"
 
 using namespace ddhost::test;
@@ -37,6 +38,31 @@ Model kgat() {
           kStepsOfOptions};
 }
 
+// Its embedding is small, and its matrices of relations are not.
+Model relations_of_kgat() {
+  Model model = kgat();
+  for (std::string& option : model.options) {
+    if (option == "model.embed_dim=1000") option = "model.embed_dim=64";
+    if (option == "model.relation_dim=8") option = "model.relation_dim=256";
+  }
+  model.buffer_bytes = 140'000;
+  return model;
+}
+Model projectors() {
+  return {
+      "cad_mllm",
+      {R"(train.programs=["stage3_all"])", "model.projector_hidden=2048", "model.projector_dropout=0.1",
+       "model.init=fan_in", "data.micro_batch=2", "train.clip_norm=0.5", "train.eval_every=0", "run.sample_tokens=0"},
+      150'000};
+}
+
+uint64_t largest_grad(const Result& result) {
+  uint64_t most = 0;
+  for (size_t rank = 0; rank < static_cast<size_t>(result.cell.world); ++rank)
+    most = std::max(most, peak_bytes(result, rank, "grad"));
+  return most;
+}
+
 int reductions(const Result& result) { return result.record.summary.at("counters").value("comm.reduce", 0); }
 
 void check_model(const Model& model, int world, const Options& more) {
@@ -51,6 +77,7 @@ void check_model(const Model& model, int world, const Options& more) {
     check_plan(blocks);
     if (model.steps > 0) check_counts(blocks);  // the plan counts the first program of several
     CHECK(reductions(blocks) > reductions(zero1));
+    CHECK(largest_grad(blocks) < largest_grad(zero1));
   }
 }
 
@@ -69,6 +96,14 @@ TEST_CASE("the untied tables of a GPT have the same bits in blocks and whole", "
 
 TEST_CASE("the embedding of KGAT has the same bits in blocks and whole", "[equivalence][torch]") {
   check_model(kgat(), 2, kAccumulated);
+}
+
+TEST_CASE("the matrices of KGAT's relations have the same bits in blocks and whole", "[equivalence][torch]") {
+  check_model(relations_of_kgat(), 2, {});
+}
+
+TEST_CASE("the projectors of CAD-MLLM have the same bits in blocks and whole", "[equivalence][torch]") {
+  check_model(projectors(), 2, {"train.recompute=1"});
 }
 
 TEST_CASE("blocks of all models have the same bits with other ranks, dtypes and operators", "[.all]") {

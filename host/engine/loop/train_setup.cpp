@@ -42,6 +42,7 @@ void OpRunner::run(const ProgramOps& ops, const MicroBatch& micro, ddh_batch* ba
       strategy.on_unit(PluginCall::kAcquire, unit, strategy_table_.acquire, strategy_.get(), &use, &view);
     }
     views_.check(strategy, use, ops.trains(), view);
+    if (backward) require_next_block(unit, view);
 
     const ddh_unit_call unit_call{sizeof(ddh_unit_call),
                                   use.program,
@@ -73,12 +74,17 @@ void OpRunner::run(const ProgramOps& ops, const MicroBatch& micro, ddh_batch* ba
   }
 }
 
+void OpRunner::require_next_block(const UnitName& unit, const ddh_unit_view& view) const {
+  if (DDH_CAN(&strategy_table_, ddh_strategy_api, next_block)) return;
+  const PluginCaller& strategy = strategy_.caller();
+  if (!BlockChecks(desc_, strategy, unit, view).has_none())
+    strategy.blame(PluginCall::kAcquire, unit, "gave a view with DDH_GRAD_LATER, but has no next_block");
+}
+
 void OpRunner::run_blocks(const ddh_unit_use& use, const ddh_unit_call& unit_call, const UnitName& unit) {
   const PluginCaller &strategy = strategy_.caller(), &model = model_.caller();
   BlockChecks checks(desc_, strategy, unit, *unit_call.view);
   if (checks.has_none()) return;
-  if (!DDH_CAN(&strategy_table_, ddh_strategy_api, next_block))
-    strategy.blame(PluginCall::kAcquire, unit, "gave a view with DDH_GRAD_LATER, but has no next_block");
   for (;;) {
     ddh_grad_block block{};
     block.struct_size = sizeof block;

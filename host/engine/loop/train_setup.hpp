@@ -60,6 +60,8 @@ class OpRunner {
   void settle();
 
  private:
+  // Before a backward: a strategy without next_block must not leave gradients for later.
+  void require_next_block(const UnitName& unit, const ddh_unit_view& view) const;
   // The gradients of a backward that its view showed as DDH_GRAD_LATER.
   void run_blocks(const ddh_unit_use& use, const ddh_unit_call& unit_call, const UnitName& unit);
 

@@ -238,10 +238,13 @@ void GradRing::free(size_t space) {
 }
 
 GradRing::Held& GradRing::next_of_ring() {
-  for (;;) {
+  for (size_t tried = 0; tried < ring_.size(); ++tried) {
     Held& held = *ring_[ring_next_++ % ring_.size()];
     if (held.space == kNobody || held.is_ready) return held;
   }
+  fail(DDH_INTERNAL, "all ", ring_.size(),
+       " gradient buffers of the ring are being written, because more units at a time ",
+       "have views with gradients than were planned; release each unit before the next backward");
 }
 
 void GradRing::reduce(Held& held) {
