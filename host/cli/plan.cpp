@@ -305,7 +305,10 @@ class Changes {
   // The plan of a change; nullopt: it can't be planned, or does not fit.
   std::optional<MemoryPlan> plan_with(const std::vector<Override>& change, int world_size) {
     RunPlace place = place_;
-    if (world_size != place.world_size) place.ranks_of_hosts.clear();  // which hosts would be left is not known
+    if (world_size != place.world_size) {  // which hosts would be left is not known: as on one
+      place.ranks_of_hosts.clear();
+      place.has_other_launchers = false;
+    }
     place.world_size = world_size;
     try {
       const PreparedRun run =

@@ -210,6 +210,7 @@ void place_on_hosts(const Config& host, RunPlace& place) {
   place.world_size = 0;
   for (const Host& one : hosts) place.world_size += one.slots;
   place.local_size = hosts.front().slots;
+  place.ranks_of_hosts.clear();
   if (hosts.size() > 1)
     for (const Host& one : hosts) place.ranks_of_hosts.push_back(one.slots);
   place.has_other_launchers = hosts.size() > 1;
