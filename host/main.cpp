@@ -48,12 +48,12 @@ int run_command(const CommandLine& line) {
     for (const std::string& sentence : line.unused) print_sentence(sentence);
   switch (line.command) {
     case Command::kList:
-      return list_plugins(registry, std::cout, line.list_kind);
+      return list_plugins(registry, std::cout, line.list_kind, line.json);
     case Command::kInspect:
       if (line.markdown) return print_options_page(registry, line.inspect_files, std::cout);
-      return inspect_plugin(registry, line.inspect_files.front(), std::cout);
+      return inspect_plugin(registry, line.inspect_files.front(), std::cout, line.json);
     case Command::kExplain:
-      return explain(registry, line.explained, std::cout);
+      return explain(registry, line.explained, line.json, std::cout);
     case Command::kCompletion:
       return print_completion(registry, line.completion, std::cout);
     case Command::kCkpt:

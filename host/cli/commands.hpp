@@ -62,17 +62,17 @@ std::string planned_memory(const PreparedRun& run);
 
 // `ddhost list [KIND]`: one line for every plugin, or for those of a kind ("strategy"). Libraries that can't be loaded come
 // last, with the reason. Runs no code of a library in this process.
-int list_plugins(const Registry& registry, std::ostream& out, const std::string& kind = "");
+int list_plugins(const Registry& registry, std::ostream& out, const std::string& kind = "", bool as_json = false);
 
 // `ddhost explain KEY|PLUGIN`: what it means and costs, what other programs call it, and an example. Error: there is none.
-int explain(const Registry& registry, const std::string& word, std::ostream& out);
+int explain(const Registry& registry, const std::string& word, bool as_json, std::ostream& out);
 
 // `ddhost completion SHELL`: a script that completes commands, flags, keys, their values and names of plugins.
 int print_completion(const Registry& registry, const CompletionArgs& args, std::ostream& out);
 
 // `ddhost inspect`: everything about one file. `choice`: a path, or the name of a file in a plugin folder without .so. Runs no
 // code of the file in this process. Also describes a file that can't be loaded, and returns 1 if this host can't use it.
-int inspect_plugin(const Registry& registry, const std::string& choice, std::ostream& out);
+int inspect_plugin(const Registry& registry, const std::string& choice, std::ostream& out, bool as_json = false);
 
 // The file of such a choice, or Error.
 std::filesystem::path inspected_file(const Registry& registry, const std::string& choice);

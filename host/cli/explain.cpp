@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iterator>
 #include <ostream>
 #include <utility>
 
+#include "base/json.hpp"
 #include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
@@ -34,11 +34,33 @@ std::string joined(const std::vector<std::string>& words) {
   return out;
 }
 
-std::string cost_text(const Cost& cost, const std::string& way, size_t columns) {
-  if (cost.bytes.empty() && cost.time.empty())
-    return labelled("cost", "nothing is recorded; " + way + " computes the bytes of a model", columns);
-  return labelled("bytes", cost.bytes, columns) + labelled("time", cost.time, columns);
-}
+// What is said about an option or a plugin: labels and texts.
+struct Explanation {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> facts;
+
+  void add(const std::string& label, const std::string& text) { facts.emplace_back(label, text); }
+  void add_cost(const Cost& cost, const std::string& way) {
+    if (cost.bytes.empty() && cost.time.empty())
+      return add("cost", "nothing is recorded; " + way + " computes the bytes of a model");
+    add("bytes", cost.bytes);
+    add("time", cost.time);
+  }
+  [[nodiscard]] std::string text(size_t columns) const {
+    std::string out = name + '\n';
+    for (const auto& [label, fact] : facts) out += labelled(label, fact, columns);
+    return out;
+  }
+  [[nodiscard]] Json json() const {
+    Json out = {{"name", name}};
+    for (const auto& [label, fact] : facts) {
+      std::string key = label;
+      std::replace(key.begin(), key.end(), ' ', '_');
+      out[key] = plain_text(fact);
+    }
+    return out;
+  }
+};
 
 // A value that differs from the default.
 std::string example_value(const Option& option) {
@@ -76,14 +98,14 @@ std::vector<std::string> other_names(const KnownOption& known) {
   return out;
 }
 
-void print_option(std::ostream& out, const KnownOption& known, size_t columns) {
-  out << known.key << (known.plugin.empty() ? "" : " of " + plain_text(known.plugin, kShownValue)) << '\n'
-      << labelled("meaning", known.option.description, columns)
-      << labelled("values", values_text(known.option), columns)
-      << cost_text(cost_of("option", known.key), "`ddhost plan " + known.key + "=...`", columns);
-  const std::vector<std::string> names = other_names(known);
-  if (!names.empty()) out << labelled("other names", joined(names), columns);
-  out << labelled("example", "ddhost " + known.key + "=" + example_value(known.option), columns);
+Explanation explained(const KnownOption& known) {
+  Explanation out{known.key + (known.plugin.empty() ? "" : " of " + plain_text(known.plugin, kShownValue)), {}};
+  out.add("meaning", known.option.description);
+  out.add("values", values_text(known.option));
+  out.add_cost(cost_of("option", known.key), "`ddhost plan " + known.key + "=...`");
+  if (const std::vector<std::string> names = other_names(known); !names.empty()) out.add("other names", joined(names));
+  out.add("example", "ddhost " + known.key + "=" + example_value(known.option));
+  return out;
 }
 
 // The key that chooses a plugin of the kind.
@@ -93,20 +115,20 @@ std::string key_of(const PluginFacts& plugin) {
   return plugin.kind == DDH_KIND_MONITOR ? kind + ".plugins" : kind + ".plugin";
 }
 
-void print_plugin(std::ostream& out, const PluginFacts& plugin, size_t columns) {
+Explanation explained(const PluginFacts& plugin) {
   const std::string kind = kind_name(plugin.kind);
-  out << kind << " '" << plugin.id << "'\n" << labelled("meaning", plugin.summary, columns);
-  out << cost_text(cost_of(kind, plugin.id), "`ddhost plan --" + kind + " " + plugin.id + "`", columns);
+  Explanation out{kind + " '" + plugin.id + "'", {}};
+  out.add("meaning", plugin.summary);
+  out.add_cost(cost_of(kind, plugin.id), "`ddhost plan --" + kind + " " + plugin.id + "`");
   const std::vector<std::string> words = words_of_value(key_of(plugin), plugin.id);
-  if (!words.empty()) out << labelled("other names", joined(words), columns);
+  if (!words.empty()) out.add("other names", joined(words));
   std::vector<std::string> keys;
   for (const KnownOption& known : known_options({plugin}))
     if (!known.plugin.empty()) keys.push_back(known.key);
-  out << labelled("options", keys.empty() ? "none" : joined(keys), columns);
-  out << labelled("example",
-                  plugin.kind == DDH_KIND_FORMAT ? "ddhost run.format=" + plugin.id + " --weights FILE eval"
-                                                 : "ddhost --" + kind + " " + plugin.id,
-                  columns);
+  out.add("options", keys.empty() ? "none" : joined(keys));
+  out.add("example", plugin.kind == DDH_KIND_FORMAT ? "ddhost run.format=" + plugin.id + " --weights FILE eval"
+                                                    : "ddhost --" + kind + " " + plugin.id);
+  return out;
 }
 
 bool is_named(const KnownOption& known, const std::string& word) {
@@ -125,36 +147,38 @@ bool is_of_default(const KnownOption& known) {
 }
 
 // Plugins of a kind often have an option of the same name, with their own default. One is shown.
-void print_option_of_all(std::ostream& out, const std::vector<KnownOption>& all, size_t columns) {
+Explanation explained(const std::vector<KnownOption>& all) {
   auto shown_one = std::find_if(all.begin(), all.end(), is_of_default);
   if (shown_one == all.end()) shown_one = all.begin();
-  print_option(out, *shown_one, columns);
+  Explanation out = explained(*shown_one);
   std::vector<std::string> others;
   for (auto at = all.begin(); at != all.end(); ++at)
     if (at != shown_one && !at->plugin.empty()) others.push_back(at->plugin);
-  if (!others.empty()) out << labelled("also of", joined(others) + "; `ddhost inspect NAME` shows theirs", columns);
+  if (!others.empty()) out.add("also of", joined(others) + "; `ddhost inspect NAME` shows theirs");
+  return out;
 }
 
-// Prints all that has this name among these plugins and options; returns whether there is any.
-bool print_named(std::ostream& out, const std::string& word, const std::vector<PluginFacts>& plugins,
-                 const std::vector<KnownOption>& options) {
-  const size_t columns = terminal_columns(STDOUT_FILENO);
-  bool is_found = false;
-  const auto separate = [&] {
-    if (std::exchange(is_found, true)) out << '\n';
-  };
-  for (const PluginFacts& plugin : plugins) {
-    if (plugin.id != word) continue;
-    separate();
-    print_plugin(out, plugin, columns);
-  }
+// All that has this name among these plugins and options.
+std::vector<Explanation> explained(const std::string& word, const std::vector<PluginFacts>& plugins) {
+  std::vector<Explanation> out;
+  for (const PluginFacts& plugin : plugins)
+    if (plugin.id == word) out.push_back(explained(plugin));
   std::vector<KnownOption> named;
-  std::copy_if(options.begin(), options.end(), std::back_inserter(named),
-               [&](const KnownOption& known) { return is_named(known, word); });
-  if (named.empty()) return is_found;
-  separate();
-  print_option_of_all(out, named, columns);
-  return true;
+  for (const KnownOption& known : known_options(plugins))
+    if (is_named(known, word)) named.push_back(known);
+  if (!named.empty()) out.push_back(explained(named));
+  return out;
+}
+
+void print(const std::vector<Explanation>& all, bool as_json, std::ostream& out) {
+  if (as_json) {
+    Json json = Json::array();
+    for (const Explanation& one : all) json.push_back(one.json());
+    out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    return;
+  }
+  const size_t columns = terminal_columns(STDOUT_FILENO);
+  for (size_t i = 0; i < all.size(); ++i) out << (i == 0 ? "" : "\n") << all[i].text(columns);
 }
 
 // Those that can have the name, as their notes say: loading all of them takes seconds.
@@ -189,9 +213,12 @@ std::vector<std::filesystem::path> files_for(const Registry& registry, const std
 
 }  // namespace
 
-int explain(const Registry& registry, const std::string& word, std::ostream& out) {
+int explain(const Registry& registry, const std::string& word, bool as_json, std::ostream& out) {
   const std::vector<PluginFacts> some = known_plugins(registry, files_for(registry, word));
-  if (print_named(out, word, some, known_options(some))) return 0;
+  if (const std::vector<Explanation> found = explained(word, some); !found.empty()) {
+    print(found, as_json, out);
+    return 0;
+  }
   const std::vector<PluginFacts> all = known_plugins(registry, registry.all_files());
   refuse(word, all, known_options(all));
 }

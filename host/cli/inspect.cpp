@@ -10,6 +10,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/json.hpp"
 #include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
@@ -178,6 +179,56 @@ void print_needed(std::ostream& out, const ElfFacts& facts) {
   out << (facts.needed.empty() ? "nothing" : "") << '\n';
 }
 
+Json json_of(const PluginFacts& plugin, InterfaceLookup lookup) {
+  Json out = {{"kind", kind_name(plugin.kind)}, {"id", plugin.id},         {"version", plugin.version},
+              {"summary", plugin.summary},      {"needs", plugin.needs},   {"wants", plugin.wants},
+              {"vendor", plugin.vendor},        {"url", plugin.url},       {"license", plugin.license},
+              {"missing", Json::array()},       {"options", Json::array()}};
+  out["caps"] = caps_text(plugin.kind, plugin.caps);
+  out["uses"] = with_ids(features_text(plugin.uses), plugin.uses_ids);
+  out["understands"] = with_ids(features_text(plugin.understands), plugin.understands_ids);
+  for (const std::string& id : plugin.needs)
+    if (lookup == nullptr || lookup(id.c_str()) == nullptr) out["missing"].push_back(id);
+  try {
+    for (const Option& option : schema_with_names(plugin).options) {
+      if (option.foreign) continue;
+      out["options"].push_back({{"key", section_of(plugin) + "." + option.name},
+                                {"type", option.type_text()},
+                                {"default", option.preset},
+                                {"range", option.legal_text()},
+                                {"unit", option.unit},
+                                {"description", option.description}});
+    }
+  } catch (const ddh::Error& error) {
+    out["problem"] = plain_text(error.what());
+  }
+  return out;
+}
+
+// The same facts for programs.
+int print_json(const Registry& registry, const std::filesystem::path& file, const ElfFacts& facts, std::ostream& out) {
+  Json json = {
+      {"file", file.string()}, {"links", facts.needed}, {"libraries", Json::array()}, {"plugins", Json::array()}};
+  bool usable = true;
+  try {
+    const LibraryFacts library = probe(file, registry.lookup(), MissingInterfaces::kPretend);
+    json["abi"] = {
+        {"major", library.abi_major}, {"minor", library.abi_minor}, {"min_host_minor", library.min_host_minor}};
+    json["warnings"] = library.warnings;
+    for (const ForeignLibrary& one : library.libraries) json["libraries"].push_back(one.text());
+    for (const PluginFacts& plugin : library.plugins) {
+      json["plugins"].push_back(json_of(plugin, registry.lookup()));
+      usable = usable && json["plugins"].back()["missing"].empty() && !json["plugins"].back().contains("problem");
+    }
+  } catch (const ddh::Error& error) {
+    json["problem"] = plain_text(error.what());
+    usable = false;
+  }
+  json["usable"] = usable;
+  out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  return usable ? 0 : 1;
+}
+
 }  // namespace
 
 std::filesystem::path inspected_file(const Registry& registry, const std::string& text) {
@@ -188,9 +239,10 @@ std::filesystem::path inspected_file(const Registry& registry, const std::string
   return registry.locate(choice.file, std::filesystem::current_path());
 }
 
-int inspect_plugin(const Registry& registry, const std::string& choice, std::ostream& out) {
+int inspect_plugin(const Registry& registry, const std::string& choice, std::ostream& out, bool as_json) {
   const std::filesystem::path file = inspected_file(registry, choice);
   const ElfFacts facts = read_elf(file);
+  if (as_json) return print_json(registry, file, facts, out);
   out << shown_text(file.string()) << '\n';
   try {
     const LibraryFacts library = probe(file, registry.lookup(), MissingInterfaces::kPretend);

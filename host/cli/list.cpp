@@ -7,6 +7,7 @@
 #include <ostream>
 #include <vector>
 
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/words/known_options.hpp"
@@ -24,7 +25,7 @@ struct Listed {
 
 }  // namespace
 
-int list_plugins(const Registry& registry, std::ostream& out, const std::string& kind) {
+int list_plugins(const Registry& registry, std::ostream& out, const std::string& kind, bool as_json) {
   std::vector<Listed> plugins;
   for (const Plugin& plugin : registry.built_in()) plugins.push_back({facts_of(*plugin.desc), plugin.file});
   std::vector<std::string> broken;
@@ -41,14 +42,26 @@ int list_plugins(const Registry& registry, std::ostream& out, const std::string&
   const auto key = [](const Listed& listed) { return std::pair(listed.plugin.kind, listed.plugin.id); };
   std::stable_sort(plugins.begin(), plugins.end(), [&](const Listed& a, const Listed& b) { return key(a) < key(b); });
   std::map<std::pair<int32_t, std::string>, std::filesystem::path> first;
+  Json json = {{"plugins", Json::array()}, {"not_usable", broken}};
   for (const Listed& listed : plugins) {
     const auto [at, is_first] = first.emplace(key(listed), listed.file);
+    json["plugins"].push_back({{"kind", kind_name(listed.plugin.kind)},
+                               {"id", listed.plugin.id},
+                               {"version", listed.plugin.version},
+                               {"summary", listed.plugin.summary},
+                               {"file", listed.file.string()}});
+    if (!is_first) json["plugins"].back()["also_in"] = at->second.string();
+    if (as_json) continue;
     out << std::left << std::setw(10) << kind_name(listed.plugin.kind) << ' ' << std::setw(14) << listed.plugin.id
         << ' ' << std::setw(8) << listed.plugin.version << ' ' << listed.plugin.summary;
     if (!is_first)
       out << " [duplicate in " << shown_text(listed.file.string()) << ", also in " << shown_text(at->second.string())
           << ": the name is refused, give a path]";
     out << '\n';
+  }
+  if (as_json) {
+    out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    return 0;
   }
   if (plugins.empty() && broken.empty()) {
     out << "no plugins found; searched";

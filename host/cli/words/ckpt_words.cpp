@@ -30,6 +30,7 @@ CLI::App* add_ckpt(CLI::App& app, CkptArgs& args) {
   const auto add = [&](CkptAction action, const char* name, const char* help, const char* what, int paths) {
     CLI::App* sub = ckpt->add_subcommand(name, help);
     sub->add_option("path", args.paths, what)->required()->expected(paths);
+    sub->add_flag("--json", args.json, "print JSON");
     sub->callback([&args, action] { args.action = action; });
     return sub;
   };

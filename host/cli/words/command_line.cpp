@@ -233,6 +233,7 @@ CLI::App* add_inspect(CLI::App& app, CommandLine& line) {
   command->add_option("file", line.inspect_files, "path of the library, or its file name without .so");
   command->add_flag("--markdown", line.markdown,
                     "print the options of the host and of these files, or of all plugins, as a page of Markdown");
+  command->add_flag("--json", line.json, "print JSON");
   return command;
 }
 
@@ -241,6 +242,7 @@ Lookups add_lookups(CLI::App& app, CommandLine& line) {
               app.add_subcommand("explain", "say what an option or a plugin means and costs"),
               app.add_subcommand("completion", "print a script that completes words in a shell")};
   out.list->add_option("kind", line.list_kind, "strategies, models, optimizers ...; all without it");
+  for (CLI::App* command : {out.list, out.explain}) command->add_flag("--json", line.json, "print JSON");
   out.explain->add_option("key|plugin", line.explained, "a key, such as train.recompute, or the name of a plugin")
       ->required();
   out.completion->add_option("shell", line.completion.shell, "bash, zsh or fish")->required();
@@ -388,8 +390,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     if (kind == Command::kPlan) add_plan_flags(*command, memory, sizes, line.planning);
     if (kind == Command::kCompare || kind == Command::kTune)
       add_compare_flags(*command, line.compare, compared, compared_sizes);
-    if (kind == Command::kSmoke)
+    if (kind == Command::kSmoke) {
       command->add_option("--out", line.compare.out, "folder of the runs; default: runs/smoke");
+      command->add_flag("--json", line.json, "print JSON at the end");
+    }
+    if (kind == Command::kEval) command->add_flag("--json", line.json, "print the values as JSON");
     if (kind == Command::kTune)
       command->add_option("--memory", memory, "memory of each rank; default: its share of what is free");
   }

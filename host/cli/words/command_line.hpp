@@ -50,6 +50,7 @@ struct CkptArgs {
   std::filesystem::path like, out;
   std::string format = "auto", convert_memory = "auto";
   double watchdog_abort = 300;  // seconds
+  bool json = false;
 };
 
 struct ExportArgs {
@@ -104,6 +105,7 @@ struct CommandLine {
   std::string list_kind;                   // of list: "strategy"; "": all
   std::string explained;                   // of explain: a key or the name of a plugin
   CompletionArgs completion;
+  bool json = false;     // of list, inspect, explain and smoke
   bool is_bare = false;  // nothing was given
   bool dry_run = false;
   bool fit = false;                       // of train: makes a run fit into memory
