@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <ostream>
 
+#include "base/durable.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/safetensors.hpp"
@@ -55,6 +57,30 @@ std::vector<CheckpointPlace> checkpoints_in(const fs::path& path) {
   return places;
 }
 
+int print(const Json& json, std::ostream& out, int code = 0) {
+  out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  return code;
+}
+
+int list_as_json(const fs::path& path, std::ostream& out) {
+  const std::optional<int64_t> best = best_step(run_folder_of(path));
+  Json all = Json::array();
+  for (const CheckpointPlace& place : checkpoints_in(path)) {
+    Json one = {{"step", place.step}, {"folder", place.folder.string()}, {"is_best", place.step == best}};
+    try {
+      const Manifest manifest = open_checkpoint(place.folder);
+      one.update({{"bytes", bytes_of(manifest)},
+                  {"model", plugin_of(manifest, "model")},
+                  {"strategy", plugin_of(manifest, "strategy")},
+                  {"world_size", manifest.world_size}});
+    } catch (const ddh::Error& damage) {
+      one["damage"] = damage.what();
+    }
+    all.push_back(std::move(one));
+  }
+  return print(all, out);
+}
+
 int list(const fs::path& path, std::ostream& out) {
   const std::optional<int64_t> best = best_step(run_folder_of(path));
   for (const CheckpointPlace& place : checkpoints_in(path)) {
@@ -92,9 +118,10 @@ void show_progress(const TrainProgress& progress, std::ostream& out) {
   }
 }
 
-int show(const fs::path& path, std::ostream& out) {
+int show(const fs::path& path, bool as_json, std::ostream& out) {
   const fs::path folder = one_of(path);
   const Manifest manifest = open_checkpoint(folder);
+  if (as_json) return print(read_json(read_whole(folder / "manifest.json")), out);
   show_progress(manifest.progress, out);
   for (const UsedPlugin& note : manifest.plugins) {
     std::string kind = note.kind;
@@ -129,30 +156,61 @@ bool describe(const VerifiedTensors& read, std::ostream& out) {
   return read.unusable.empty();
 }
 
+Json json_of(const VerifiedTensors& read) {
+  Json nonfinite = Json::array();
+  for (const VerifiedTensors::Nonfinite& one : read.nonfinite)
+    nonfinite.push_back({{"tensor", one.tensor}, {"values", one.values}});
+  return {{"is_whole", true}, {"bytes_read", read.bytes}, {"nonfinite", nonfinite}, {"unusable", read.unusable}};
+}
+
 // Reads every byte.
-int verify(const fs::path& path, std::ostream& out) {
+int verify(const fs::path& path, bool as_json, std::ostream& out) {
   const bool is_run = !list_checkpoints(run_folder_of(path)).empty();
   const std::vector<CheckpointPlace> places =
       is_run ? checkpoints_in(path) : std::vector<CheckpointPlace>{{0, one_of(path)}};
   int code = 0;
+  Json all = Json::array();
   for (const CheckpointPlace& place : places) {
+    Json one = {{"folder", place.folder.string()}};
     try {
       const VerifiedTensors read = verify_tensors(place.folder, open_checkpoint(place.folder));
-      out << place.folder.string() << ": ";
-      if (!describe(read, out)) code = 1;
+      one.update(json_of(read));
+      if (!as_json) out << place.folder.string() << ": ";
+      if (as_json ? !read.unusable.empty() : !describe(read, out)) code = 1;
     } catch (const ddh::Error& error) {
       if ((error.code() == DDH_NOT_FOUND && !is_run) || !is_damage(error)) throw;
-      out << place.folder.string() << ": damaged: " << error.what() << '\n';
+      one.update({{"is_whole", false}, {"damage", error.what()}});
+      if (!as_json) out << place.folder.string() << ": damaged: " << error.what() << '\n';
       code = 1;
     }
+    all.push_back(std::move(one));
   }
-  return code;
+  return as_json ? print(all, out, code) : code;
+}
+
+Json json_of(const CheckpointDiff& diffs) {
+  Json tensors = Json::array();
+  for (const TensorDiff& d : diffs.tensors) {
+    Json one = {{"name", d.name}};
+    if (d.unlike.empty())
+      one.update({{"elements", d.elements}, {"numel", d.numel}, {"largest", d.largest ? Json(*d.largest) : Json()}});
+    else
+      one["unlike"] = d.unlike;
+    tensors.push_back(std::move(one));
+  }
+  return {{"tensors", diffs.names}, {"differing", tensors}};
 }
 
 // 0: the same bits, 1: they differ.
-int diff(const fs::path& first_path, const fs::path& second_path, std::ostream& out) {
+int diff(const fs::path& first_path, const fs::path& second_path, bool as_json, std::ostream& out) {
   const fs::path first_folder = one_of(first_path), second_folder = one_of(second_path);
   const Manifest first = open_checkpoint(first_folder), second = open_checkpoint(second_folder);
+  if (as_json) {
+    const CheckpointDiff diffs = diff_tensors(first_folder, first, second_folder, second);
+    Json json = json_of(diffs);
+    json["steps"] = {first.progress.step, second.progress.step};
+    return print(json, out, diffs.tensors.empty() ? 0 : 1);
+  }
   if (first.progress.step != second.progress.step)
     out << "step: " << first.progress.step << " and " << second.progress.step << '\n';
   const CheckpointDiff diffs = diff_tensors(first_folder, first, second_folder, second);
@@ -199,6 +257,7 @@ int import_from(const CkptArgs& args, const Registry& registry, std::ostream& ou
               "); give one of another program, or --format");
   const ImportedCheckpoint imported = import_checkpoint(from, *converted, like, args.out);
   for (const std::string& note : imported.notes) print_sentence(note);
+  if (args.json) return print({{"folder", imported.folder.string()}}, out);
   out << imported.folder.string() << '\n';
   return 0;
 }
@@ -222,6 +281,7 @@ int prune(const CkptArgs& args, std::ostream& out) {
     const std::vector<int64_t> more = prune_checkpoints(run, places.back().step, {*args.keep_last, args.keep_every});
     removed.insert(removed.end(), more.begin(), more.end());
   }
+  if (args.json) return print({{"removed", removed}}, out);
   for (const int64_t step : removed) out << "removed step-" << step << '\n';
   return 0;
 }
@@ -231,13 +291,13 @@ int prune(const CkptArgs& args, std::ostream& out) {
 int inspect_checkpoints(const CkptArgs& args, const Registry& registry, std::ostream& out) {
   switch (args.action) {
     case CkptAction::kList:
-      return list(args.paths.front(), out);
+      return args.json ? list_as_json(args.paths.front(), out) : list(args.paths.front(), out);
     case CkptAction::kShow:
-      return show(args.paths.front(), out);
+      return show(args.paths.front(), args.json, out);
     case CkptAction::kVerify:
-      return verify(args.paths.front(), out);
+      return verify(args.paths.front(), args.json, out);
     case CkptAction::kDiff:
-      return diff(args.paths.at(0), args.paths.at(1), out);
+      return diff(args.paths.at(0), args.paths.at(1), args.json, out);
     case CkptAction::kImport:
       return import_from(args, registry, out);
     case CkptAction::kPrune:

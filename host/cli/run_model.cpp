@@ -164,6 +164,7 @@ Prepared prepare(const Request& request, Registry& registry, LoaderRecord& recor
   if (request.cluster != nullptr && !request.cluster->is_head()) return prepare_as_member(request, registry, record);
   const auto run =
       std::make_shared<PreparedRun>(prepare_run(request.user, registry, request.place, work_of(line.command), &record));
+  run->prints_json = line.json;
   for (const auto& warnings :
        {request.place.device.warnings, request.replaced, run->replaced, registry.warnings(), run->config.warnings()})
     print_warnings(warnings);

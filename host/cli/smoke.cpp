@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <ostream>
+#include <iostream>
 #include <set>
 #include <string_view>
 
@@ -56,10 +56,23 @@ struct PartFailed {
 
 class Smoke {
  public:
-  Smoke(const CommandLine& line, std::ostream& out) : line_(line), out_(out), folder_(line.compare.out) {}
+  // With `--json` the sentences go to stderr.
+  Smoke(const CommandLine& line, std::ostream& out)
+      : line_(line), out_(line.json ? std::cerr : out), json_out_(out), folder_(line.compare.out) {}
 
   int run() {
     make_folder();
+    const int code = try_all();
+    if (line_.json) {
+      Json json = {{"is_ok", code == 0}, {"folder", folder_.string()}, {"parts", parts_}};
+      if (!sentence_.empty()) json["sentence"] = sentence_;
+      json_out_ << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    }
+    return code;
+  }
+
+ private:
+  int try_all() {
     const StopSignals signals;
     try {
       part("configuration and plan", [this] { return look(); });
@@ -75,6 +88,7 @@ class Smoke {
         print_sentence(ddh::str("a signal ended the smoke test; the logs of its parts are in ", folder_.string()));
         return 128 + StopSignals::seen();
       }
+      sentence_ = failed.sentence;
       print_sentence(failed.sentence);
       return failed.code;
     }
@@ -83,7 +97,6 @@ class Smoke {
     return 0;
   }
 
- private:
   void make_folder() const {
     std::error_code ec;
     if (fs::exists(folder_, ec) && !fs::is_empty(folder_, ec) && !fs::exists(folder_ / kMark, ec))
@@ -101,10 +114,15 @@ class Smoke {
   void part(const std::string& name, Do&& run_part) {
     const auto begin = std::chrono::steady_clock::now();
     const auto seconds = [&] {
-      return duration(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+      const double passed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      parts_.back()["seconds"] = passed;
+      return duration(passed);
     };
+    parts_.push_back({{"name", name}, {"is_ok", false}});
     try {
       const std::string found = run_part();
+      parts_.back()["is_ok"] = true;
+      parts_.back()["found"] = found;
       out_ << "ok      " << name << ": " << found << (found.empty() ? "" : ", ") << seconds() << '\n' << std::flush;
     } catch (const PartFailed& failed) {
       out_ << "FAILED  " << name << ": after " << seconds() << '\n' << std::flush;
@@ -308,8 +326,10 @@ class Smoke {
   }
 
   const CommandLine& line_;
-  std::ostream& out_;
+  std::ostream &out_, &json_out_;
   const fs::path folder_;
+  Json parts_ = Json::array();
+  std::string sentence_;  // of the part that failed
   Facts facts_;
 };
 

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "engine/record/rank_log.hpp"
@@ -130,10 +131,19 @@ std::vector<int32_t> programs_to_evaluate(const ddh_model_desc& model, const std
   return programs;
 }
 
-void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& programs) {
+void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& programs, bool as_json) {
+  Json json = {{"programs", Json::array()}};
   for (const int32_t program : programs) {
     Evaluation evaluation(setup, program);
     if (!evaluation.run(0) || setup.services.seat.rank != 0) continue;
+    if (as_json) {
+      Json values = Json::object();  // a number that is not finite is null
+      for (const ReportedValue& value : evaluation.values()) values[std::string(value.name)] = value.value;
+      json["programs"].push_back({{"name", described(setup, program).name},
+                                  {"samples", evaluation.n_samples()},
+                                  {"values", std::move(values)}});
+      continue;
+    }
     std::string text = ddh::str(shown_text(described(setup, program).name), ": ", evaluation.n_samples(), " samples\n");
     for (const ReportedValue& value : evaluation.values()) {
       std::array<char, 320> line{};
@@ -142,6 +152,8 @@ void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& prog
     }
     write_stdout(text);
   }
+  if (as_json && setup.services.seat.rank == 0)
+    write_stdout(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 bool evaluates(const RunConfig& config) {

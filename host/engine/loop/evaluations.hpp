@@ -71,7 +71,7 @@ class Evaluation {
 // model.
 std::vector<int32_t> programs_to_evaluate(const ddh_model_desc& model, const std::vector<int32_t>& train_programs);
 // Evaluates them; rank 0 prints what they report. [collective]
-void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& programs);
+void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& programs, bool as_json);
 
 // Whether the run evaluates: train.eval_every or train.eval_every_epochs.
 bool evaluates(const RunConfig& config);

@@ -272,7 +272,7 @@ class Rank : RankSetup {
         say_how_to_go_on();
         return end_with_failure();
       case Work::kEvaluate:
-        return print_evaluations(setup(), programs_to_evaluate(*model_desc_, train_programs_));
+        return print_evaluations(setup(), programs_to_evaluate(*model_desc_, train_programs_), plan_.prints_json);
       case Work::kGenerate:
         return print_samples();
     }

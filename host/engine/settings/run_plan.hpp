@@ -27,6 +27,7 @@ enum class Work { kTrain, kEvaluate, kGenerate };
 
 struct RunPlan {
   Work work = Work::kTrain;
+  bool prints_json = false;  // of an evaluation
   Plugin strategy, model, comm, device, schedule;
   std::string less_memory;       // a strategy that takes less memory, as `strategy` names it; empty: it names none
   bool strategy_is_own = false;  // it is in the program's own plugin folders

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Commands that look at something print one JSON document with --json, and nothing else on stdout.
+#include <catch2/catch.hpp>
+
+#include "cli/checkpoint_runs.hpp"
+#include "fixtures/harness/built.hpp"
+#include "fixtures/harness/ddhost_process.hpp"
+
+using namespace ddhost::test;
+using Json = nlohmann::json;
+
+namespace {
+
+Json json_of(const Words& words, int code = 0) {
+  const Said said = call_ddhost(words, std::chrono::seconds(60));
+  INFO(words.at(0) << "\n" << said.out << said.err);
+  CHECK(said.code == code);
+  const Json json = Json::parse(said.out, nullptr, /*allow_exceptions=*/false);
+  REQUIRE(!json.is_discarded());
+  return json;
+}
+
+}  // namespace
+
+TEST_CASE("list, inspect and explain print JSON", "[cli]") {
+  const Json strategies = json_of({"list", "strategies", "--json"});
+  CHECK(strategies["not_usable"].empty());
+  std::set<std::string> ids;
+  for (const Json& one : strategies["plugins"]) {
+    CHECK(one["kind"] == "strategy");
+    CHECK(fs::exists(one["file"].get<std::string>()));
+    ids.insert(one["id"]);
+  }
+  CHECK(ids.count("zero2") == 1);
+
+  const Json zero2 = json_of({"inspect", "zero2", "--json"});
+  CHECK(zero2["usable"] == true);
+  REQUIRE(zero2["plugins"].size() == 1);
+  CHECK(zero2["plugins"][0]["missing"].empty());
+  const Json& options = zero2["plugins"][0]["options"];
+  CHECK(std::any_of(options.begin(), options.end(), [](const Json& option) {
+    return option["key"] == "strategy.grad_buffer_bytes" && option["unit"] == "bytes";
+  }));
+  const Json broken = json_of({"inspect", ddhost_program(), "--json"}, 1);
+  CHECK(broken["usable"] == false);
+  CHECK_THAT(broken["problem"].get<std::string>(), Catch::Contains("ddhost"));
+
+  const Json option = json_of({"explain", "train.recompute", "--json"});
+  REQUIRE(option.size() == 1);
+  CHECK(option[0]["name"] == "train.recompute");
+  for (const char* key : {"meaning", "values", "bytes", "time", "example"}) CHECK(option[0].contains(key));
+}
+
+TEST_CASE("actions on checkpoints print JSON", "[cli]") {
+  const Runs runs;
+  REQUIRE(runs.train("a", {"checkpoint.every=2", "checkpoint.keep_last=0"}).code == 0);
+  const Json all = json_of({"ckpt", "ls", runs.dir("a"), "--json"});
+  REQUIRE(all.size() == 3);
+  CHECK(all[0]["step"] == 2);
+  CHECK(all[2]["world_size"] == 2);
+  CHECK(all[2]["bytes"] > 0);
+  CHECK(json_of({"ckpt", "show", runs.dir("a"), "--json"})["progress"]["step"] == 6);
+  CHECK(json_of({"ckpt", "verify", runs.step("a", 4), "--json"})[0]["is_whole"] == true);
+  const Json same = json_of({"ckpt", "diff", runs.step("a", 4), runs.step("a", 4), "--json"});
+  CHECK(same["differing"].empty());
+  CHECK(same["steps"] == Json({4, 4}));
+  const Json other = json_of({"ckpt", "diff", runs.step("a", 2), runs.step("a", 4), "--json"}, 1);
+  CHECK(other["differing"][0]["elements"] > 0);
+  flip_bit(runs.step("a", 2) + "/model.safetensors", fs::file_size(runs.step("a", 2) + "/model.safetensors") - 1);
+  const Json damaged = json_of({"ckpt", "verify", runs.dir("a"), "--json"}, 1);
+  CHECK(damaged[0]["is_whole"] == false);
+  CHECK(damaged[1]["is_whole"] == true);
+  CHECK(json_of({"ckpt", "prune", runs.dir("a"), "--keep-last", "1", "--json"})["removed"].size() == 2);
+}
+
+TEST_CASE("eval and smoke print JSON", "[cli]") {
+  const Runs runs;
+  REQUIRE(runs.train("a", {"--save-final", runs.dir("w.st")}).code == 0);
+  const Words eval = {"eval", "--model", toy_model(), "run.quiet=true", "--nproc", "2", "--weights", runs.dir("w.st")};
+  const Json values = json_of(joined(eval, {"--json"}));
+  REQUIRE(values["programs"].size() >= 1);
+  const double loss = values["programs"][0]["values"].begin().value();
+  CHECK_THAT(call_ddhost(eval).out, Catch::Contains(values["programs"][0]["values"].begin().key()));
+  CHECK(loss > 0);
+
+  const Json smoke = json_of({"smoke", "--model", toy_model(), "--nproc", "2", "--json", "--out", runs.dir("smoke")});
+  CHECK(smoke["is_ok"] == true);
+  CHECK(smoke["parts"].size() == 5);
+  for (const Json& part : smoke["parts"]) CHECK(part["seconds"] > 0);
+  const Json failed = json_of(
+      {"smoke", "--model", toy_model(), "--nproc", "2", "--json", "optimizer.lr=-1", "--out", runs.dir("failed")}, 1);
+  CHECK(failed["is_ok"] == false);
+  CHECK_THAT(failed["sentence"].get<std::string>(), Catch::Contains("lr"));
+}
