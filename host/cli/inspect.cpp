@@ -133,19 +133,22 @@ bool print_options(std::ostream& out, const PluginFacts& plugin) {
 }
 
 void print_libraries(std::ostream& out, const std::vector<ForeignLibrary>& libraries) {
-  label(out, "built with") << (libraries.empty() ? "no library of another maker" : "");
-  for (size_t i = 0; i < libraries.size(); ++i)
-    out << (i == 0 ? "" : ", ") << plain_text(libraries[i].text(), kShownValue);
-  out << '\n';
+  std::string text;
+  for (const ForeignLibrary& library : libraries)
+    text += (text.empty() ? "" : ", ") + plain_text(library.text(), kShownValue);
+  print_labelled(out, "built with", text.empty() ? "no library of another maker" : text);
 }
 
 void print_abi(std::ostream& out, int major, uint32_t min_minor, uint32_t minor) {
-  label(out, "ABI") << "built with " << major << '.' << minor << ", needs a host of " << major << '.' << min_minor
-                    << " or newer; this host has " << DDH_ABI_MAJOR << '.' << DDH_ABI_MINOR << '\n';
+  print_labelled(out, "ABI",
+                 ddh::str("built with ", major, '.', minor, ", needs a host of ", major, '.', min_minor,
+                          " or newer; this host has ", DDH_ABI_MAJOR, '.', DDH_ABI_MINOR));
 }
 
 bool print_plugin(std::ostream& out, const PluginFacts& plugin, InterfaceLookup lookup) {
-  out << kind_name(plugin.kind) << " '" << plugin.id << "' " << plugin.version << ": " << plugin.summary << '\n';
+  out << wrapped(ddh::str(kind_name(plugin.kind), " '", plugin.id, "' ", plugin.version, ": ", plugin.summary),
+                 output_columns(), 2)
+      << '\n';
   label(out, "offers") << with_mark(interface_of(plugin.kind)) << '\n';
   const bool served = print_interfaces(out, "needs", plugin.needs, lookup, " (NOT OFFERED by this host)");
   print_interfaces(out, "wants", plugin.wants, lookup, " (not offered by this host)");
@@ -173,10 +176,9 @@ void print_note(std::ostream& out, const ElfFacts& facts) {
 }
 
 void print_needed(std::ostream& out, const ElfFacts& facts) {
-  label(out, "links");
-  for (size_t i = 0; i < facts.needed.size(); ++i)
-    out << (i == 0 ? "" : ", ") << plain_text(facts.needed[i], kShownValue);
-  out << (facts.needed.empty() ? "nothing" : "") << '\n';
+  std::string text;
+  for (const std::string& name : facts.needed) text += (text.empty() ? "" : ", ") + plain_text(name, kShownValue);
+  print_labelled(out, "links", text.empty() ? "nothing" : text);
 }
 
 Json json_of(const PluginFacts& plugin, InterfaceLookup lookup) {

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cli/list.cpp: `ddhost list`.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <iomanip>
 #include <map>
 #include <ostream>
+#include <sstream>
 #include <vector>
 
 #include "base/json.hpp"
+#include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/words/known_options.hpp"
@@ -43,6 +48,7 @@ int list_plugins(const Registry& registry, std::ostream& out, const std::string&
   std::stable_sort(plugins.begin(), plugins.end(), [&](const Listed& a, const Listed& b) { return key(a) < key(b); });
   std::map<std::pair<int32_t, std::string>, std::filesystem::path> first;
   Json json = {{"plugins", Json::array()}, {"not_usable", broken}};
+  const size_t columns = terminal_columns(STDOUT_FILENO, SIZE_MAX);
   for (const Listed& listed : plugins) {
     const auto [at, is_first] = first.emplace(key(listed), listed.file);
     json["plugins"].push_back({{"kind", kind_name(listed.plugin.kind)},
@@ -52,11 +58,13 @@ int list_plugins(const Registry& registry, std::ostream& out, const std::string&
                                {"file", listed.file.string()}});
     if (!is_first) json["plugins"].back()["also_in"] = at->second.string();
     if (as_json) continue;
-    out << std::left << std::setw(10) << kind_name(listed.plugin.kind) << ' ' << std::setw(14) << listed.plugin.id
-        << ' ' << std::setw(8) << listed.plugin.version << ' ' << listed.plugin.summary;
+    std::ostringstream text;
+    text << std::left << std::setw(10) << kind_name(listed.plugin.kind) << ' ' << std::setw(14) << listed.plugin.id
+         << ' ' << std::setw(8) << listed.plugin.version << ' ' << listed.plugin.summary;
     if (!is_first)
-      out << " [duplicate in " << shown_text(listed.file.string()) << ", also in " << shown_text(at->second.string())
-          << ": the name is refused, give a path]";
+      text << " [duplicate in " << shown_text(listed.file.string()) << ", also in " << shown_text(at->second.string())
+           << ": the name is refused, give a path]";
+    out << (columns == SIZE_MAX ? text.str() : wrapped(text.str(), columns, 4));
     out << '\n';
   }
   if (as_json) {

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/durable.hpp"
+#include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "ddh/sdk/files/input_file.hpp"
@@ -301,7 +302,7 @@ void MeasuredRuns::write_tables(std::ostream& out) const {
     out << comparison_json(cases_).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
     return;
   }
-  out << comparison_text(groups);
+  out << comparison_text(groups, terminal_columns(STDOUT_FILENO, SIZE_MAX));
   for (const char* name : {"compare.md", "compare.csv", "compare.html"}) out << (args_.out / name).string() << '\n';
 }
 

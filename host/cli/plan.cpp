@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/run_hosts.hpp"
@@ -19,6 +20,7 @@
 #include "config/replaced.hpp"
 #include "config/run_length.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "draw/table.hpp"
 #include "engine/loop/memory_plan.hpp"
 #include "launch/kv.hpp"
 #include "launch/launch.hpp"
@@ -71,9 +73,11 @@ std::string title(const MemoryPlan& plan, bool has_sizes) {
       plan.has_nodes ? " (in all, and to other nodes)\n" : "\n");
 }
 
-std::string table(const std::vector<Planned>& all, std::optional<uint64_t> memory) {
+// `columns`: of the terminal; SIZE_MAX: there is none.
+std::string table(const std::vector<Planned>& all, std::optional<uint64_t> memory, size_t columns) {
   const bool has_sizes = !all.empty() && !all.front().size.empty();
   std::string out;
+  Table shown;
   for (const Planned& one : all) {
     if (!one.plan) continue;
     const MemoryPlan& plan = *one.plan;
@@ -99,12 +103,16 @@ std::string table(const std::vector<Planned>& all, std::optional<uint64_t> memor
     add("sent", rank.sent ? megabytes(*rank.sent) : "-");
     if (plan.has_nodes) add("to nodes", rank.sent_between_nodes ? megabytes(*rank.sent_between_nodes) : "-");
     if (memory) add("fits", fit_text(bytes_to_fit(plan, rank), *memory));
-    if (out.empty()) {
+    if (shown.head.empty()) {
       out = title(plan, has_sizes);
-      append_row(out, head);
+      if (columns != SIZE_MAX) out = wrapped(out.substr(0, out.size() - 1), columns, 2) + "\n";
+      shown.head = head;
     }
-    append_row(out, row);
+    shown.rows.push_back(row);
   }
+  if (columns != SIZE_MAX) return out + as_text(shown, 60, columns);
+  if (!shown.head.empty()) append_row(out, shown.head);
+  for (const std::vector<std::string>& row : shown.rows) append_row(out, row);
   return out;
 }
 
@@ -130,6 +138,10 @@ std::string notes(const std::vector<Planned>& all) {
   if (any([](const MemoryPlan& plan) { return !plan.unique_of_all(); }))
     out += ddh::str("of more than ", kMostPlannedRanks, " ranks the first and the last are planned\n");
   return out + "not counted: evaluations, data sets, and the libraries of a process\n";
+}
+
+std::string text_of(const std::vector<Planned>& all, std::optional<uint64_t> memory, size_t columns) {
+  return table(all, memory, columns) + (columns == SIZE_MAX ? notes(all) : wrapped(notes(all), columns, 2));
 }
 
 nlohmann::ordered_json json_of(const RankMemory& rank, bool device_has_memory) {
@@ -403,7 +415,7 @@ TriedChanges changes_that_fit(const CommandLine& line, Registry& registry, const
 std::string planned_memory(const PreparedRun& run) {
   try {
     const std::vector<Planned> one = {{run.strategy.id(), "", plan_of(run), ""}};
-    return table(one, std::nullopt) + notes(one);
+    return text_of(one, std::nullopt, terminal_columns(STDERR_FILENO, SIZE_MAX));
   } catch (const std::exception& error) {
     return ddh::str("the memory of this run can't be planned: ", plain_text(error.what()), "\n");
   }
@@ -420,7 +432,8 @@ int plan_run(const CommandLine& line, Registry& registry, std::ostream& out) {
       ddh::fail(DDH_FAILED_PRECONDITION, "no strategy could be planned: ",
                 all.empty() ? "none was found" : ddh::str(all.front().strategy, ": ", all.front().problem));
     const std::optional<uint64_t> memory = line.planning.memory_bytes;
-    out << (line.planning.json ? json_of(all, memory).dump(2) + "\n" : table(all, memory) + notes(all));
+    out << (line.planning.json ? json_of(all, memory).dump(2) + "\n"
+                               : text_of(all, memory, terminal_columns(STDOUT_FILENO, SIZE_MAX)));
     if (!out.flush()) ddh::fail(DDH_RESOURCE_EXHAUSTED, kStdoutFailed);
     return {};
   };

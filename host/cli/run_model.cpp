@@ -219,7 +219,7 @@ void report(const std::string& note, const Outcome& outcome, bool has_page) {
   const std::filesystem::path folder = folder_of(note);
   if (folder.empty()) return;
   try {
-    if (!note_end(folder, ::getpid(), outcome.exit_code, outcome.sentence) || !has_page) return;
+    if (!note_end(folder, ::getpid(), outcome.exit_code, outcome.sentence, outcome.numbers) || !has_page) return;
     if (const std::string problem = write_report(folder); !problem.empty())
       print_sentence("warning: '" + (folder / kReportFile).string() + "' was not written: " + problem);
   } catch (const std::exception& error) {

@@ -3,11 +3,15 @@
 // cli/runs.cpp: `ddhost runs ls` and `ddhost runs show`.
 #include "cli/runs.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <iostream>
 
 #include "base/durable.hpp"
 #include "base/json.hpp"
+#include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -19,6 +23,16 @@
 namespace fs = std::filesystem;
 
 namespace ddhost {
+
+std::string fitted(const Table& table, size_t most_columns) {
+  return as_text(table, most_columns, terminal_columns(STDOUT_FILENO, SIZE_MAX));
+}
+
+std::string fitted(const std::string& text) {
+  const size_t columns = terminal_columns(STDOUT_FILENO, SIZE_MAX);
+  return columns == SIZE_MAX ? text : wrapped(text, columns, 2);
+}
+
 namespace {
 
 std::vector<fs::path> folders_in(const fs::path& folder) {
@@ -48,21 +62,21 @@ Table table_of(const std::vector<PastRun>& runs) {
   return table;
 }
 
-std::string section(const Table& table) { return table.rows.empty() ? "" : "\n" + as_text(table); }
+std::string section(const Table& table) { return table.rows.empty() ? "" : "\n" + fitted(table); }
 
 std::string text_of(const PastRun& run) {
   const std::string sentence =
       run.start().value("sentence", Json()).is_string() ? run.start()["sentence"].get<std::string>() : "";
   std::string out = ddh::str(one_line(run.name), "  ", run.state(), "\n");
-  if (!sentence.empty()) out += plain_text(sentence) + "\n";
+  if (!sentence.empty()) out += fitted(plain_text(sentence)) + "\n";
   Table facts = facts_table(run);
   facts.head = facts.rows.front();
   facts.rows.erase(facts.rows.begin());
-  out += as_text(facts, 100) + section(memory_table(run)) + section(ranks_table(run)) + section(checkpoints_table(run));
+  out += fitted(facts, 100) + section(memory_table(run)) + section(ranks_table(run)) + section(checkpoints_table(run));
   if (const Table given = given_table(run); !given.rows.empty())
     out += "\noptions that differ from their defaults" + section(given);
-  for (const std::string& warning : warnings_of(run)) out += "\n" + shown_text(warning);
-  for (const std::string& note : run.notes) out += "\nnote: " + shown_text(note);
+  for (const std::string& warning : warnings_of(run)) out += "\n" + fitted(shown_text(warning));
+  for (const std::string& note : run.notes) out += "\nnote: " + fitted(shown_text(note));
   return out + (out.ends_with('\n') ? "" : "\n");
 }
 
@@ -106,7 +120,7 @@ int list_runs(const RunsArgs& args, std::ostream& out) {
   } else if (runs.empty()) {
     out << "there are no runs in '" << one_line(args.folder.string()) << "'\n";
   } else {
-    out << as_text(table_of(runs), 40);
+    out << fitted(table_of(runs), 40);
   }
   for (const std::string& problem : problems) print_sentence(problem);
   return 0;

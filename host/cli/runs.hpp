@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cli/words/report_args.hpp"
+#include "draw/table.hpp"
 
 namespace ddhost {
 
@@ -20,5 +21,9 @@ int remove_runs(const RunsArgs& args, std::ostream& out);
 
 // The folder of the run that a word names: a path, or a name below args.folder. Error: there is none.
 std::filesystem::path named_run(const RunsArgs& args, const std::string& word);
+
+// Text for stdout, as wide as its terminal. A file has all columns of a table side by side, and whole lines.
+std::string fitted(const Table& table, size_t most_columns = 60);
+std::string fitted(const std::string& text);
 
 }  // namespace ddhost

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/durable.hpp"
+#include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/runs.hpp"
@@ -128,7 +129,7 @@ std::string diff_text(const Json& diff, const PastRun& a, const PastRun& b) {
     Table table{{part, one_line(a.name), one_line(b.name)}, {}, 3};
     for (const Json& one : diff.at(part))
       table.rows.push_back({one.at("key").get<std::string>(), side_text(one, "a"), side_text(one, "b")});
-    out += table.rows.empty() ? ddh::str(part, ": the same\n") : as_text(table) + "\n";
+    out += table.rows.empty() ? ddh::str(part, ": the same\n") : fitted(table) + "\n";
   }
   const Json& values = diff.at("values");
   const Json& first = values.at("first");
@@ -144,7 +145,7 @@ std::string diff_text(const Json& diff, const PastRun& a, const PastRun& b) {
     Table table{{"  value", one_line(a.name), one_line(b.name)}, {}, 1};
     for (const Json& one : first.at("values"))
       table.rows.push_back({"  " + one.at("name").get<std::string>(), side_text(one, "a"), side_text(one, "b")});
-    out += as_text(table);
+    out += fitted(table);
   }
   for (const auto& [key, run] : {std::pair("only_a", &a), std::pair("only_b", &b)})
     if (const auto only = values.at(key).get<int64_t>(); only > 0)
@@ -212,7 +213,7 @@ int diff_runs(const RunsArgs& args, std::ostream& out) {
   const PastRun a = read_past_run(named_run(args, args.runs.at(0)), Rows::few),
                 b = read_past_run(named_run(args, args.runs.at(1)), Rows::few);
   const Json diff = run_diff(a, b);
-  out << (args.json ? diff.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : diff_text(diff, a, b));
+  out << (args.json ? diff.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : fitted(diff_text(diff, a, b)));
   return diff.at("values").at("first").is_null() ? 0 : 1;
 }
 

@@ -14,9 +14,11 @@ std::string padded(const std::string& cell, size_t columns, bool left) {
   return left ? cell + blanks : blanks + cell;
 }
 
-std::string text_row(const std::vector<std::string>& cells, const std::vector<size_t>& widths, size_t left) {
-  std::string out;
-  for (size_t i = 0; i < cells.size(); ++i) out += (i == 0 ? "" : "  ") + padded(cells[i], widths[i], i < left);
+// The first cell, and those from `begin` to `end`.
+std::string text_row(const std::vector<std::string>& cells, const std::vector<size_t>& widths, size_t left,
+                     size_t begin, size_t end) {
+  std::string out = padded(cells[0], widths[0], left > 0);
+  for (size_t i = begin; i < end; ++i) out += "  " + padded(cells[i], widths[i], i < left);
   out.erase(out.find_last_not_of(' ') + 1);
   return out + '\n';
 }
@@ -37,18 +39,26 @@ std::string csv_cell(const std::string& cell) {
 
 }  // namespace
 
-std::string as_text(const Table& table, size_t most_columns) {
-  std::vector<size_t> widths;
+std::string as_text(const Table& table, size_t most_columns, size_t width) {
+  constexpr size_t kLeastCell = 8;
+  if (table.head.empty()) return "";
+  const auto limit = [&](size_t left) { return std::min(most_columns, std::max(kLeastCell, left)); };
+  std::vector<size_t> widths(table.head.size(), 0);
   std::vector<std::vector<std::string>> lines = {table.head};
   lines.insert(lines.end(), table.rows.begin(), table.rows.end());
-  for (std::vector<std::string>& line : lines)
-    for (size_t i = 0; i < line.size(); ++i) {
-      line[i] = cut_to(one_line(line[i]), most_columns);
-      if (i == widths.size()) widths.push_back(0);
+  for (size_t i = 0; i < widths.size(); ++i)
+    for (std::vector<std::string>& line : lines) {
+      line[i] = cut_to(one_line(line[i]), limit(i == 0 ? width / 2 : width - std::min(width, widths[0] + 2)));
       widths[i] = std::max(widths[i], columns_of(line[i]));
     }
   std::string out;
-  for (const std::vector<std::string>& line : lines) out += text_row(line, widths, table.left);
+  size_t begin = 1;
+  do {
+    size_t end = begin, used = widths[0];
+    while (end < widths.size() && (end == begin || used + 2 + widths[end] <= width)) used += 2 + widths[end++];
+    for (const std::vector<std::string>& line : lines) out += text_row(line, widths, table.left, begin, end);
+    begin = end;
+  } while (begin < widths.size());
   return out;
 }
 

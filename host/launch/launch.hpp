@@ -83,6 +83,7 @@ struct Outcome {
   std::string sentence;                             // the reason if it is not 0; may be empty
   std::optional<Shortage> shortage = std::nullopt;  // the run was refused because its plan does not fit
   bool has_begun = false;                           // with its work
+  std::string numbers = {};                         // of ranks that have failed (numbers_of_ranks), as JSON
   bool again = false;                               // it failed after it had begun, and its ranks are to start again
 };
 

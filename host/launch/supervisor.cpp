@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "ddh/sdk/plugin.hpp"
+#include "launch/rank_numbers.hpp"
 
 namespace ddhost {
 namespace {
@@ -93,6 +94,8 @@ Outcome Supervisor::run() {
   }
   Outcome outcome = own_outcome();
   outcome.has_begun = has_begun();
+  if (outcome.has_begun && outcome.exit_code != 0)
+    outcome.numbers = numbers_of_ranks(progress_, args_.ranks_here()).dump();
   outcome.again = starts_again(outcome);
   if (args_.cluster == nullptr) return outcome;
   if (args_.cluster->is_head()) {
@@ -102,7 +105,11 @@ Outcome Supervisor::run() {
     return outcome;
   }
   // The head prints the sentence.
-  return {exit_code_.value_or(outcome.exit_code), head_is_gone_ ? end_.death : "", std::nullopt, outcome.has_begun,
+  return {exit_code_.value_or(outcome.exit_code),
+          head_is_gone_ ? end_.death : "",
+          std::nullopt,
+          outcome.has_begun,
+          outcome.numbers,
           again_};
 }
 

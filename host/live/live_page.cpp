@@ -17,6 +17,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "draw/text.hpp"
 #include "engine/services/memory/memory.hpp"
+#include "launch/rank_numbers.hpp"
 #include "live/address.hpp"
 #include "plan/run_folder.hpp"
 #include "report/page.hpp"
@@ -213,19 +214,10 @@ void LivePage::show(std::string body) {
 
 // As in the summary that the run writes at its end.
 Json LivePage::numbers_of_ranks() const {
-  Json ranks = Json::array();
-  for (int rank = view_->ranks.first; rank < view_->ranks.end(); ++rank) {
-    const RankNumbers numbers = view_->progress.numbers(rank);
-    const auto planned = view_->progress.planned(rank);
-    Json memory, time, plan;
-    for (size_t tag = 0; tag < kTagCount; ++tag) {
-      memory[kTagNames[tag]] = {{"peak", numbers.peak_bytes[tag]}};
-      if (planned[tag] > 0) plan[kTagNames[tag]] = planned[tag];
-    }
-    for (size_t kind = 0; kind < kSpanKinds; ++kind) time[kSpanNames[kind]] = numbers.time_ms[kind];
-    ranks.push_back({{"rank", rank}, {"memory_bytes", memory}, {"plan_bytes", plan}, {"time_ms", time}});
-    const int32_t pid = view_->progress.process(rank);
-    if (const uint64_t bytes = pid > 0 ? peak_rss(pid) : 0; bytes > 0) ranks.back()["peak_rss_bytes"] = bytes;
+  Json ranks = ddhost::numbers_of_ranks(view_->progress, view_->ranks);
+  for (Json& rank : ranks) {
+    const int32_t pid = view_->progress.process(rank["rank"].get<int>());
+    if (const uint64_t bytes = pid > 0 ? peak_rss(pid) : 0; bytes > 0) rank["peak_rss_bytes"] = bytes;
   }
   return {{"ranks", ranks}};
 }

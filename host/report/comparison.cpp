@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "draw/text.hpp"
@@ -279,12 +280,14 @@ std::vector<ComparedGroup> compared(const std::vector<Measured>& all) {
   return out;
 }
 
-std::string comparison_text(const std::vector<ComparedGroup>& groups) {
+std::string comparison_text(const std::vector<ComparedGroup>& groups, size_t width) {
   std::string out;
   for (const ComparedGroup& group : groups) {
     out += (out.empty() ? "" : "\n") + one_line(group.title) + "\n";
-    if (!group.speed.rows.empty()) out += as_text(group.speed) + "\n" + as_text(group.memory) + "\n";
-    for (const std::string& line : group.advice) out += shown_text(line) + "\n";
+    if (!group.speed.rows.empty())
+      out += as_text(group.speed, 60, width) + "\n" + as_text(group.memory, 60, width) + "\n";
+    for (const std::string& line : group.advice)
+      out += (width == SIZE_MAX ? shown_text(line) : wrapped(shown_text(line), width, 2)) + "\n";
   }
   return out + "\n" + notes() + "\n";
 }

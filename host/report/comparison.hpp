@@ -57,7 +57,7 @@ struct ComparedGroup {
 };
 std::vector<ComparedGroup> compared(const std::vector<Measured>& all);
 
-std::string comparison_text(const std::vector<ComparedGroup>& groups);
+std::string comparison_text(const std::vector<ComparedGroup>& groups, size_t width);  // columns
 std::string comparison_markdown(const std::vector<ComparedGroup>& groups);
 std::string comparison_csv(const std::vector<Measured>& all);  // numbers in full
 std::string comparison_html(const std::vector<ComparedGroup>& groups, const std::vector<Measured>& all);

@@ -34,10 +34,11 @@ std::string text_in(const Json& json, const char* key) {
   return value.is_string() ? value.get<std::string>() : value.is_null() ? "" : shown(value);
 }
 
-// The ranks of the summary.
+// The ranks of the summary, or, after a failure, what the launcher knows of them.
 std::vector<Json> ranks_of(const PastRun& run) {
   std::vector<Json> out;
-  const Json ranks = run.summary.is_object() ? run.summary.value("ranks", Json()) : Json();
+  const Json from = run.summary.is_object() ? run.summary : run.start();
+  const Json ranks = from.value("ranks", Json());
   if (!ranks.is_array()) return out;
   for (const Json& rank : ranks) out.push_back(rank);
   return out;
@@ -82,7 +83,7 @@ std::optional<double> seconds_between(const std::string& from, const std::string
 // What was planned for a tag on rank 0.
 std::optional<double> planned(const PastRun& run, const Json& rank, const std::string& tag) {
   if (const auto bytes = number_in(rank, {"plan_bytes", tag})) return bytes;
-  const Json estimates = run.summary.value("estimates", Json());
+  const Json estimates = run.summary.is_object() ? run.summary.value("estimates", Json()) : Json();
   std::optional<double> most;
   if (tag == "act" && estimates.is_array())
     for (const Json& one : estimates)

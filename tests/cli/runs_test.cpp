@@ -100,6 +100,10 @@ TEST_CASE("a page about each run is in its folder, also after a failure", "[cli]
   REQUIRE(late.code == 1);
   CHECK_THAT(read_text(in.dir("late") + "/report.html"), Catch::Contains("state failed") && Catch::Contains("forward"));
   CHECK(in.json({"show", "late"})["state"] == "failed");
+  // What the ranks had counted until then.
+  for (const char* word : {"<td>param", "<td>optim", "backward s", "all tags"})
+    CHECK_THAT(read_text(in.dir("late") + "/report.html"), Catch::Contains(word));
+  CHECK_THAT(in.runs({"show", "late"}).out, Catch::Contains("highest peak"));
   REQUIRE(in.train("none", {"run.report=false"}).code == 0);
   CHECK_FALSE(fs::exists(in.dir("none") + "/report.html"));
   const Said said = in.runs({"show", "none", "--html"});

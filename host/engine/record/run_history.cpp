@@ -54,7 +54,8 @@ void note_start(const fs::path& run_dir, const std::string& facts) {
   write_history(file, history);
 }
 
-bool note_end(const fs::path& run_dir, int launcher, int exit_code, const std::string& sentence) {
+bool note_end(const fs::path& run_dir, int launcher, int exit_code, const std::string& sentence,
+              const std::string& ranks) {
   const fs::path file = run_dir / kRunHistory;
   Json history = read_history(file);
   if (history["starts"].empty()) return false;
@@ -64,6 +65,7 @@ bool note_end(const fs::path& run_dir, int launcher, int exit_code, const std::s
   last["ended"] = time_text();
   last["exit_code"] = exit_code;
   if (!sentence.empty()) last["sentence"] = plain_text(sentence);
+  if (!ranks.empty()) last["ranks"] = read_json(ranks);
   write_history(file, history);
   return true;
 }

@@ -6,9 +6,10 @@
 //   {"starts": [{"launcher": 4711, "began": "2026-11-26T13:01:50Z", "version": "0.1.0", "machine": {...},
 //                "plugins": [{"kind": "model", "id": ..., "version": ..., "file": ...}],
 //                "given": [{"key": ..., "source": ..., "default": ...}], "warnings": [...],
-//                "ended": "2026-11-26T13:02:50Z", "exit_code": 1, "sentence": "..."}]}
+//                "ended": "2026-11-26T13:02:50Z", "exit_code": 1, "sentence": "...",
+//                "ranks": [{"rank": 0, "memory_bytes": ..., "plan_bytes": ..., "time_ms": ...}]}]}
 //
-// The last three fields are missing while the run is going on, and if its launcher was killed.
+// `ranks` is there after a failure. The last four fields are missing while the run is going on, and if its launcher was killed.
 #pragma once
 
 #include <filesystem>
@@ -23,7 +24,9 @@ inline constexpr const char* kRunHistory = "run.json";
 void note_start(const std::filesystem::path& run_dir, const std::string& facts);
 // Completes the last entry, if it is of a start by `launcher` that has not ended. False: there is none, so the run has not
 // begun, or the file can't be read.
-bool note_end(const std::filesystem::path& run_dir, int launcher, int exit_code, const std::string& sentence);
+// `ranks`: a JSON array with what the ranks of a run that failed had counted; "": none.
+bool note_end(const std::filesystem::path& run_dir, int launcher, int exit_code, const std::string& sentence,
+              const std::string& ranks = "");
 
 // "2026-11-26T13:01:50Z", of now.
 std::string time_text();

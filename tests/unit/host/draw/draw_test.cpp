@@ -46,6 +46,16 @@ TEST_CASE("a table has four forms, each with its own escapes", "[draw]") {
   CHECK(as_html(table).find("<c>") == std::string::npos);
 }
 
+TEST_CASE("columns that do not fit follow below, and long cells are cut", "[draw]") {
+  const Table table{{"run", "loss", "speed", "memory"}, {{"a", "1.5", "200/s", "3 MB"}, {"b", "2", "9/s", "12 MB"}}, 1};
+  CHECK(as_text(table, 60, 26) == as_text(table));
+  CHECK(as_text(table, 60, 17) ==
+        "run  loss  speed\na     1.5  200/s\nb       2    9/s\nrun  memory\na      3 MB\nb     12 MB\n");
+  CHECK(as_text(table, 60, 1).find("run  memory\n") != std::string::npos);  // a column at a time
+  const Table facts{{"folder", std::string(50, 'x')}, {}, 2};
+  CHECK(as_text(facts, 100, 30) == "folder  " + std::string(21, 'x') + "…\n");
+}
+
 TEST_CASE("a curve of any length stays small, and keeps its extremes and its last value", "[draw]") {
   Curve curve("loss");
   for (int64_t step = 1; step <= 300'000; ++step)
