@@ -86,6 +86,16 @@ std::string our_option(std::string_view name, const std::string& value) {
   return with_value(out, value);
 }
 
+std::string nearest_option_word(std::string_view name) {
+  std::vector<std::string> all;
+  for_each_table("words", "options", [&](const Json& words) {
+    for (const auto& [word, ours] : words.items()) all.push_back(word);
+  });
+  constexpr size_t kMistakes = 2;
+  const std::string plain = plain_word(name), near = nearest(plain, all);
+  return near.empty() || edit_distance(plain, near) > kMistakes ? "" : near;
+}
+
 std::string our_value(const std::string& key, std::string_view value) {
   std::string out;
   for_each_table("words", "values", [&](const Json& values) {

@@ -16,6 +16,7 @@ namespace ddhost {
 // What to write instead; "": the word is not known.
 std::string our_command(std::string_view word);                           // "eval" for "evaluate"
 std::string our_option(std::string_view name, const std::string& value);  // "optimizer.lr=0.1"
+std::string nearest_option_word(std::string_view name);                   // "epochs" for "epochz"; "": none is near
 std::string our_value(const std::string& key, std::string_view value);    // "strategy.plugin=zero2" for "ZeRO-2"
 // The other direction: words of other programs for a key, "learning_rate"; for a value of a key, "deepspeed_stage_2".
 std::vector<std::string> words_of_option(const std::string& key);

@@ -34,6 +34,8 @@ TEST_CASE("unknown flags, commands and values get the nearest one, or ours for a
   CHECK_THAT(mistake({"--stratgy", "zero1"}),
              Contains("no flag '--stratgy'") && Contains("did you mean '--strategy'?"));
   CHECK_THAT(mistake({"--accumulate_grad_batches", "3"}), Contains("here it is train.grad_accum_steps=3"));
+  CHECK_THAT(mistake({"--epochz", "3"}),
+             Contains("if it means 'epochs' of another program, here it is train.epochs=3"));
   CHECK_THAT(mistake({"--train.steps", "5"}), Contains("no dashes: train.steps=5"));
   CHECK_THAT(mistake({"eval", "--bogus"}), Contains("`ddhost help eval`"));
   CHECK_THAT(mistake({"lst", "--markdown"}), Contains("no command 'lst'") && Contains("did you mean 'list'?"));

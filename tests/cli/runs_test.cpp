@@ -216,6 +216,27 @@ TEST_CASE("compare measures strategies, goes on after an interruption, and keeps
   CHECK_THAT(call_ddhost(joined(words, {"optimizer.lr=0.5"})).err, Catch::Contains("a comparison with other settings"));
 }
 
+TEST_CASE("Ctrl-C ends a comparison, and the same command goes on from there", "[cli]") {
+  const TempFolder folder;
+  const Words words = {
+      "compare", "--strategies", "ddp,zero1", "--model", toy_model(),           "--nproc", "2", "--steps",
+      "300",     "--rounds",     "3",         "--out",   folder.file("compare")};
+  Process process(words);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (process.err().find("toy.so zero1: ") == std::string::npos && std::chrono::steady_clock::now() < limit)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  kill(process.pid(), SIGINT);
+  const int code = process.wait();
+  INFO(process.err());
+  CHECK(code == 130);
+  CHECK_THAT(process.err(), Catch::Contains("interrupted; the same command goes on from here"));
+  const Said again = call_ddhost(words);
+  INFO(again.err);
+  CHECK(again.code == 0);
+  CHECK(std::count(again.err.begin(), again.err.end(), '(') >= 2);  // from an earlier command
+  CHECK_THAT(again.out, Catch::Contains("same bits, 300 steps"));
+}
+
 TEST_CASE("compare names what it can't measure, and measures the rest", "[cli]") {
   const TempFolder folder;
   const auto compare = [&](const std::string& name, const Words& words) {

@@ -79,6 +79,8 @@ std::string unknown_flag(const std::string& word, const std::string& value, cons
   if (is_key(name))
     return shown + "; an option of the configuration has no dashes: " + plain_text(name, kShownValue) + "=" +
            (given.empty() ? "VALUE" : plain_text(given, kShownValue));
+  if (const std::string theirs = nearest_option_word(name); !theirs.empty())
+    return shown + "; if it means '" + theirs + "' of another program, here it is " + our_option(theirs, given);
   if (!near.empty()) return shown + "; did you mean '" + near + "'?";
   return shown + "; `ddhost help " + command.name + "` prints its flags";
 }
