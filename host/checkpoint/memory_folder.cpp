@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -29,7 +30,10 @@ bool is_own_folder(const fs::path& folder) {
 fs::path memory_folder(const fs::path& run_dir) {
   std::error_code ec;
   const fs::path known = fs::weakly_canonical(run_dir, ec), real = ec ? run_dir : known;
-  const uint64_t name = ddh::fnv1a((real.has_filename() ? real : real.parent_path()).string());
+  std::array<char, 256> host{};  // containers may share the memory, and have the same paths
+  ::gethostname(host.data(), host.size() - 1);
+  const fs::path folder = real.has_filename() ? real : real.parent_path();
+  const uint64_t name = ddh::fnv1a(ddh::str(host.data(), ' ', folder.string()));
   return fs::path(ddh::kMemoryDisk) / ddh::str("ddhost-", ::geteuid(), "-", hex(name));
 }
 

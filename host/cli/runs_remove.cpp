@@ -11,6 +11,7 @@
 
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "checkpoint/memory_folder.hpp"
 #include "cli/commands.hpp"
 #include "cli/runs.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -150,6 +151,7 @@ std::string remove_run(const fs::path& folder) {
       if (one) failed = one;
     }
     if (failed) return failed.message();
+    remove_memory_folder(folder);  // of a run that was killed with its launcher
     // The mark goes last, so that what is left after a crash is still a run.
     fs::remove(folder / kRunLock, ec);
     if (!ec) fs::remove(folder, ec);

@@ -78,6 +78,19 @@ rm -rf "${work:?}/other"
 [[ $(rows other) -ge 5 && $(grep -c '"step":1,' "$work/other/metrics.jsonl") == 1 ]] || fail "the new run is not new"
 nothing_left "a new run"
 
+# So does who removes the run.
+start removed
+kill_all_of removed
+"$build/ddhost" runs rm --yes "$work/removed" >"$work/rm.log" 2>&1 || { cat "$work/rm.log"; fail "runs rm"; }
+nothing_left "a removed run"
+
+# Checkpoints on the disk come by the clock as well.
+"${gpt[@]}" "run.dir=$work/both" train.steps=60 checkpoint.memory_every=1 checkpoint.every_minutes=0.002 \
+  checkpoint.keep_last=0 >"$work/both.log" 2>&1 || { cat "$work/both.log"; fail "checkpoints in both places"; }
+(($(find "$work/both/checkpoints" -maxdepth 1 -name 'step-*' | wc -l) >= 3)) ||
+  { cat "$work/both.log"; fail "checkpoints in memory keep those on the disk from being saved"; }
+nothing_left "a run with both"
+
 # A signal ends a run with a checkpoint on the disk, and nothing in memory.
 start stopped
 until_rows stopped 25

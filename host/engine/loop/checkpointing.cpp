@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/text.hpp"
 #include "checkpoint/memory_folder.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "ddh/sdk/memory/free_memory.hpp"
@@ -130,18 +131,19 @@ void Checkpointing::require_free_bytes(int64_t checkpoints) const {
             mib_text(free), " free; free some space, give another run.dir, or lower checkpoint.keep_last");
 }
 
-// Two: the one before stays until the next is whole.
+// For two: the one before stays until the next is whole. After a restart it is there already.
 void Checkpointing::require_memory() const {
   make_memory_folder(plan_.run_dir);
   const fs::path folder = memory_folder(plan_.run_dir);
   const std::string size = mib_text(static_cast<double>(layout_.bytes()));
-  const double needed = 2 * static_cast<double>(layout_.bytes()), there = free_bytes(folder);
+  const uint64_t more = list_checkpoints(folder).empty() ? 2 : 1;
+  const double needed = static_cast<double>(more * layout_.bytes()), there = free_bytes(folder);
   const ddh::FreeMemory left = ddh::free_memory();
   services_.log->info("checkpoint.memory_every={}: checkpoints of {} in memory, of which two are there at times",
                       settings_.memory_every, size);
   if (needed > std::min(there, static_cast<double>(left.bytes)))
-    ddh::fail(DDH_RESOURCE_EXHAUSTED, "checkpoint.memory_every needs room for two checkpoints of ", size, ", but ",
-              needed > there ? folder.parent_path().string() : left.of, " has ",
+    ddh::fail(DDH_RESOURCE_EXHAUSTED, "checkpoint.memory_every needs room for ", counted(more, "checkpoint"), " of ",
+              size, ", but ", needed > there ? folder.parent_path().string() : left.of, " has ",
               mib_text(needed > there ? there : static_cast<double>(left.bytes)), " free; set it to 0, or give the ",
               needed > there ? "folder" : "run", " more memory");
 }
@@ -310,7 +312,7 @@ void Checkpointing::restore_best(BestCheckpoint& best) const {
 
 bool Checkpointing::wants_by_clock() const {
   if (settings_.every_minutes == 0 || services_.seat.rank != 0) return false;
-  const std::chrono::duration<double, std::ratio<60>> since = std::chrono::steady_clock::now() - save_begun_;
+  const std::chrono::duration<double, std::ratio<60>> since = std::chrono::steady_clock::now() - disk_save_begun_;
   return since.count() >= settings_.every_minutes;
 }
 
@@ -438,7 +440,10 @@ void Checkpointing::begin_save(TrainProgress progress, Due where, const SaveSett
   shown_.write_to_slot();
   Manifest out = manifest();
   out.progress = std::move(progress);
-  if (where == Due::on_disk) last_saved_ = out.progress.step;
+  if (where == Due::on_disk) {
+    last_saved_ = out.progress.step;
+    disk_save_begun_ = save_begun_;
+  }
   layout_ = layout_of(source_, services_.step->optimizers(), services_.step->optimizers().shown_params());
   save_ = std::make_unique<CheckpointSave>(settings, std::move(out), source_, layout_, *services_.comm,
                                            *services_.staging, copy_memory_);
@@ -469,7 +474,10 @@ void Checkpointing::finish_save() {
     services_.log->info("checkpoint after step {}: {:.1f} MiB {} after {:.2f} s; training waited {:.2f} s{}", step,
                         static_cast<double>(layout_.bytes()) / kMiB, on_disk ? "on the disk" : "in memory", all.count(),
                         stall.count(), inexact_text(plan_));
-  if (!on_disk) return static_cast<void>(prune_checkpoints(memory_folder(plan_.run_dir), step, {/*last=*/1}));
+  if (!on_disk) {
+    const auto failure = failure_of([&] { prune_checkpoints(memory_folder(plan_.run_dir), step, {/*last=*/1}); });
+    return tell_warning(failure.data());
+  }
   if (settings_.keep.last == 0) return;
   pruning_ = std::async([run_dir = plan_.run_dir, step, keep = settings_.keep] {
     return std::string(failure_of([&] { prune_checkpoints(run_dir, step, keep); }).data());
@@ -478,8 +486,12 @@ void Checkpointing::finish_save() {
 
 void Checkpointing::end_pruning() {
   if (!pruning_.valid()) return;
-  const std::string failure = pruning_.get();
-  if (!failure.empty()) services_.log->warn("{}", failure);  // training does not depend on it
+  tell_warning(pruning_.get());
+}
+
+// Training does not depend on the removal of old checkpoints.
+void Checkpointing::tell_warning(const std::string& failure) const {
+  if (!failure.empty()) services_.log->warn("{}", failure);
 }
 
 }  // namespace ddhost

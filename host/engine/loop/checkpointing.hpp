@@ -110,6 +110,7 @@ class Checkpointing {
   void require_free_bytes(int64_t checkpoints) const;
   void require_memory() const;
   void tell(const std::string& sentence) const;  // rank 0's log; "": nothing
+  void tell_warning(const std::string& failure) const;
   void restore_best(BestCheckpoint& best) const;
   void warn_of_other_data(const TrainOrder& order) const;
   void set_later(std::span<const int32_t> programs, const Manifest& manifest);
@@ -140,7 +141,8 @@ class Checkpointing {
   std::future<std::string>
       pruning_;  // the removal of old checkpoints, and its error. Without another thread, get() removes
   std::chrono::steady_clock::time_point save_begun_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::duration save_stall_{};  // time that training waited
+  std::chrono::steady_clock::time_point disk_save_begun_ = save_begun_;  // of the last one on the disk, or of the run
+  std::chrono::steady_clock::duration save_stall_{};                     // time that training waited
 };
 
 // The training programs whose samples have another order now than when the checkpoint was saved ("'train' (100 samples)"),
