@@ -316,15 +316,12 @@ class Changes {
   [[nodiscard]] Override accumulate() const { return {"train.grad_accum_steps", ddh::str(accumulated_ * 2), ""}; }
   // The plan of a change; nullopt: it can't be planned, or does not fit.
   std::optional<MemoryPlan> plan_with(const std::vector<Override>& change, int world_size) {
-    RunPlace place = place_;
-    if (world_size != place.world_size) {  // which hosts would be left is not known: as on one
-      place.ranks_of_hosts.clear();
-      place.has_other_launchers = false;
-    }
-    place.world_size = world_size;
     try {
-      const PreparedRun run =
-          prepare_run(user_config(line_, registry_, change), registry_, place, Work::kTrain, &record_);
+      const UserConfig user = user_config(line_, registry_, change);
+      RunPlace place = place_;
+      if (world_size != place.world_size)
+        place = place_of(place, world_size, Config(user, run_sections(user), /*plugin_sections=*/false));
+      const PreparedRun run = prepare_run(user, registry_, place, Work::kTrain, &record_);
       MemoryPlan plan = plan_of(run);
       return bytes_in(plan, shortage_) <= shortage_.bytes_left ? std::optional(std::move(plan)) : std::nullopt;
     } catch (const ddh::Error&) {

@@ -216,4 +216,10 @@ void place_on_hosts(const Config& host, RunPlace& place) {
   place.has_other_launchers = hosts.size() > 1;
 }
 
+RunPlace place_of(const RunPlace& place, int world_size, const Config& host) {
+  RunPlace out{.device = place.device, .world_size = world_size};
+  place_on_hosts(host, out);
+  return out;
+}
+
 }  // namespace ddhost

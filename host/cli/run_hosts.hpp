@@ -35,5 +35,7 @@ bool is_further_task(const Config& host, const Registry& registry);
 
 // The ranks of a hostfile, without connecting to its hosts.
 void place_on_hosts(const Config& host, RunPlace& place);
+// The same run with `world_size` ranks: on this host, or on the first hosts of the hostfile of `host`, whose run.nproc that is.
+RunPlace place_of(const RunPlace& place, int world_size, const Config& host);
 
 }  // namespace ddhost
