@@ -53,14 +53,19 @@ inline constexpr Option kGradBufferBytes = {
     .default_value = "null",
     .rules = R"("minimum": 256, "x-unit": "bytes", "x-affects": "memory")",
     .description =
-        "Gradients wait for their reduction in buffers that all units use in turn. In a unit with more bytes of "
-        "gradients than this, those of large matrices come in blocks of rows, if the model gives them; the buffers "
-        "must hold one. If the buffers would take more bytes than this, there is one less, or the largest units keep "
-        "their "
-        "full gradients, whichever takes less memory on all ranks together. One buffer less means that gradients are "
-        "reduced before the next are computed; the log says so. null: 64 MiB, or the limit with which all ranks "
-        "together take at most what zero1's gradients take, if that is less; then units above a quarter of it have "
-        "blocks."};
+        "The most bytes of the buffers in which gradients wait for their reduction, and which all units use in turn. "
+        "In a "
+        "unit with more bytes of gradients than this, those of large matrices come in blocks of rows, if the model "
+        "gives "
+        "them; the buffers must hold one block. The limit does not bind parameters without blocks: such a unit has a "
+        "buffer of all its gradients, even if that is larger. If the buffers would take more bytes than this, there is "
+        "one "
+        "less, or the largest units keep their full gradients, whichever takes less memory on all ranks together. One "
+        "buffer less means that gradients are reduced before the next are computed; the log says so. null: 64 MiB, or "
+        "the "
+        "limit with which all ranks together take at most what zero1's gradients take, if that is less; then units "
+        "above a "
+        "quarter of it have blocks."};
 inline constexpr Option kGradRingOptions[] = {kOverlapComm, kGradBufferBytes};
 
 inline uint64_t grad_buffer_bytes(const SectionOptions& options) {

@@ -120,10 +120,11 @@ void Core::all_gather(const std::byte* mine, std::byte* all, const std::vector<P
   };
   for (uint64_t at = 0; at < largest; at += step) {
     for (int32_t host = 0; host < places_.n_hosts(); ++host)
-      if (host != here) exchange_.send(places_.handler(host, own.share), mine + at, part(own, at));
+      if (host != here)
+        exchange_.send(places_.handler(host, own.share), part_of(mine, at, part(own, at)), part(own, at));
     for (const Piece& piece : pieces)
       if (!places_.is_here(piece.owner) && places_.handler(here, piece.share) == me)
-        exchange_.receive(piece.owner, all + piece.offset + at, part(piece, at));
+        exchange_.receive(piece.owner, part_of(all, piece.offset + at, part(piece, at)), part(piece, at));
     run_exchange(label);
   }
   for (int32_t host = 0; host < places_.n_hosts(); ++host)

@@ -31,6 +31,12 @@ struct Piece {
   int32_t owner;
 };
 
+// Where a part of `count` elements begins, which is nowhere if it has none: a rank without data may have no memory for it.
+template <class T>
+[[nodiscard]] T* part_of(T* base, uint64_t offset, uint64_t count) {
+  return count == 0 ? nullptr : base + offset;
+}
+
 // One sum of F32. `recv`, `initial`: of this rank's piece; of all pieces if these have no owners.
 struct SumCall {
   const float* send;

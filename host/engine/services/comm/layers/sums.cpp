@@ -123,7 +123,7 @@ class Core::Chain {
     return places_.handler(static_cast<int32_t>(host), chunks_.piece(p).share);
   }
   [[nodiscard]] float* place_in_all(size_t p, int64_t chunk) const {
-    return call_.recv + chunks_.piece(p).offset + chunks_.begin(chunk);
+    return part_of(call_.recv, chunks_.piece(p).offset + chunks_.begin(chunk), chunks_.numel(p, chunk));
   }
   [[nodiscard]] std::vector<Piece> in_bytes() const {
     std::vector<Piece> pieces = call_.pieces;
@@ -180,7 +180,8 @@ class Core::Chain {
           std::memcpy(call_.recv + chunks_.begin(chunk), at, bytes);
       });
     else
-      core_.exchange_.receive(handler(last_, chunks_.own()), call_.recv + chunks_.begin(chunk),
+      core_.exchange_.receive(handler(last_, chunks_.own()),
+                              part_of(call_.recv, chunks_.begin(chunk), chunks_.numel(chunks_.own(), chunk)),
                               chunks_.bytes(chunks_.own(), chunk));
   }
 
@@ -196,7 +197,8 @@ class Core::Chain {
           std::memcpy(at, call_.initial + chunks_.begin(step), bytes);
       });
     else
-      core_.exchange_.send(handler(0, chunks_.own()), call_.initial + chunks_.begin(step),
+      core_.exchange_.send(handler(0, chunks_.own()),
+                           part_of(call_.initial, chunks_.begin(step), chunks_.numel(chunks_.own(), step)),
                            chunks_.bytes(chunks_.own(), step));
   }
 

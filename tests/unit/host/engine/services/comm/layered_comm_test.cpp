@@ -13,6 +13,7 @@
 
 #include "ddh/sdk/collective.hpp"
 #include "engine/calls/instance.hpp"
+#include "engine/services/comm/layers/core.hpp"
 #include "engine/services/tables/interfaces.hpp"
 #include "fixtures/harness/built.hpp"
 #include "fixtures/harness/cpu_device.hpp"
@@ -434,4 +435,11 @@ TEST_CASE("the sizes of the hosts and the block choose the order of a sum", "[la
   CHECK(order({3, 1}, 1) == SumOrder::kChain);
   CHECK(order({3, 1}, 2) == SumOrder::kFlat);
   CHECK(order({2, 2}, 4) == SumOrder::kFlat);
+}
+
+TEST_CASE("a part without elements is nowhere, also where there is no memory", "[layers]") {
+  std::byte bytes[8] = {};
+  CHECK(layers::part_of(&bytes[0], 3, 5) == &bytes[3]);
+  CHECK(layers::part_of(&bytes[0], 16, 0) == nullptr);
+  CHECK(layers::part_of<const float>(nullptr, 4, 0) == nullptr);
 }
