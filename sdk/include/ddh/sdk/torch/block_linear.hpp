@@ -6,10 +6,12 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "ddh/sdk/later_gradients.hpp"
@@ -25,6 +27,25 @@ inline void write_rows(const at::Tensor& x, const at::Tensor& dy, const ddh_grad
   at::Tensor to = tensor_at(block.grad, {rows, in}, at::kFloat, x.device());
   if (block.grad_mode == DDH_GRAD_WRITE) to.zero_();
   to.add_(at::mm(dy.narrow(1, first, rows).t(), x).to(at::kFloat));
+}
+
+// The gradient of the whole weight (out, in) in the dtype of its products, computed in blocks of `numel` elements.
+inline at::Tensor whole_product(const at::Tensor& x, const at::Tensor& dy, uint64_t numel) {
+  const int64_t in = x.size(1), out = dy.size(1), of_block = static_cast<int64_t>(numel) / in;
+  at::Tensor gradient = at::empty({out, in}, x.options());
+  for (int64_t first = 0; first < out; first += of_block) {
+    const int64_t rows = std::min(of_block, out - first);
+    gradient.narrow(0, first, rows).copy_(at::mm(dy.narrow(1, first, rows).t(), x));
+  }
+  return gradient;
+}
+
+// The same as write_rows with a gradient that is complete, in its dtype.
+inline void write_part(const at::Tensor& gradient, const ddh_grad_block& block) {
+  const auto first = static_cast<int64_t>(block.offset), numel = static_cast<int64_t>(block.numel);
+  at::Tensor to = tensor_at(block.grad, {numel}, at::kFloat, gradient.device());
+  if (block.grad_mode == DDH_GRAD_WRITE) to.zero_();
+  to.add_(gradient.reshape(-1).narrow(0, first, numel).to(at::kFloat));
 }
 
 // Called in the backward of a layer: its input (rows, in) and the gradient of its output (rows, out).

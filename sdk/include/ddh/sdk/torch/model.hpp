@@ -304,12 +304,18 @@ class TorchModel : public TorchBase {
     if (take == nullptr)
       take = std::make_unique<TakeRows>([this, param, index](const at::Tensor& x, const at::Tensor& dy) {
         const ddh_param_view& p = *ddh_view_param(view_, static_cast<uint32_t>(index));
+        const uint64_t of_block = describe().params[param]->grad_block;
         const auto write = [x, dy](const ddh_grad_block& block) { write_rows(x, dy, block); };
+        const auto of_operands = static_cast<uint64_t>(x.numel() + dy.numel());
+        if (is_later(p) && p.numel <= of_operands)  // the gradient is smaller than what it is made of
+          return later().keep(p, [gradient = whole_product(x, dy, of_block)](const ddh_grad_block& block) {
+            write_part(gradient, block);
+          });
         if (is_later(p)) return later().keep(p, write);
         if (p.grad == nullptr) return;
         ddh_param_view added = p;
         added.grad_mode = DDH_GRAD_ADD;  // UnitParams has zeroed what is to be stored
-        for_blocks(added, describe().params[param]->grad_block, write);
+        for_blocks(added, of_block, write);
       });
     return take.get();
   }

@@ -14,6 +14,7 @@
 
 #include "ddh/sdk/later_gradients.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "ddh/sdk/torch/block_linear.hpp"
 #include "ddh/sdk/torch/device.hpp"
 
 namespace ddh {
@@ -94,12 +95,7 @@ class UnitParams {
     for (uint32_t i = 0; i < leaves_.size(); ++i) {
       const ddh_param_view& p = *ddh_view_param(&view, i);
       if (!is_later(p) || !leaves_[i].grad().defined()) continue;
-      later.keep(p, [gradient = leaves_[i].grad().reshape(-1), where = device_](const ddh_grad_block& block) {
-        const auto first = static_cast<int64_t>(block.offset), numel = static_cast<int64_t>(block.numel);
-        at::Tensor to = tensor_at(block.grad, {numel}, at::kFloat, where);
-        if (block.grad_mode == DDH_GRAD_WRITE) to.zero_();
-        to.add_(gradient.narrow(0, first, numel).to(at::kFloat));
-      });
+      later.keep(p, [gradient = leaves_[i].grad()](const ddh_grad_block& block) { write_part(gradient, block); });
     }
   }
 
