@@ -293,16 +293,20 @@ bool MeasuredRuns::run_one(size_t at, int64_t round) {
   return !is_done;
 }
 
-void MeasuredRuns::write_tables(std::ostream& out) const {
+void MeasuredRuns::write_files() const {
   const std::vector<ComparedGroup> groups = compared(cases_);
   replace_durably(fs::absolute(args_.out) / "compare.md", comparison_markdown(groups));
   replace_durably(fs::absolute(args_.out) / "compare.csv", comparison_csv(cases_));
   replace_durably(fs::absolute(args_.out) / "compare.html", comparison_html(groups, cases_));
+}
+
+void MeasuredRuns::write_tables(std::ostream& out) const {
+  write_files();
   if (args_.json) {
     out << comparison_json(cases_).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
     return;
   }
-  out << comparison_text(groups, terminal_columns(STDOUT_FILENO, SIZE_MAX));
+  out << comparison_text(compared(cases_), terminal_columns(STDOUT_FILENO, SIZE_MAX));
   for (const char* name : {"compare.md", "compare.csv", "compare.html"}) out << (args_.out / name).string() << '\n';
 }
 

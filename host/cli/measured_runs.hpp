@@ -46,7 +46,9 @@ class MeasuredRuns {
   // Runs the rounds, and tells each on stderr. Returns 0, or the exit code after a signal. Needs StopSignals.
   int measure();
   [[nodiscard]] const std::vector<Measured>& cases() const { return cases_; }
-  // Writes compare.md, compare.csv and compare.html into --out, and the tables, or JSON, to `out`.
+  // Writes compare.md, compare.csv and compare.html into --out.
+  void write_files() const;
+  // The same, and the tables, or JSON, to `out`.
   void write_tables(std::ostream& out) const;
 
  private:

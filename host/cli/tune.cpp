@@ -35,6 +35,10 @@ std::vector<std::string> with_model(const CommandLine& line, const char* command
   return words;
 }
 
+void print_tuned(const Json& json, std::ostream& out) {
+  out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
 // Samples of a rank's step, and how they are cut.
 struct Batch {
   int64_t micro_batch = 1, accumulated = 1, ranks = 1;
@@ -110,11 +114,14 @@ int tune_run(const CommandLine& line, std::ostream& out) {
               batch.micro_batch * batch.accumulated, " samples per rank and step; give more --memory, or more ranks");
   MeasuredRuns runs(line, cases);
   const int code = runs.measure();
-  runs.write_tables(out);
+  line.compare.json ? runs.write_files() : runs.write_tables(out);
   const Measured* best = nullptr;
   for (const Measured& one : runs.cases())
     if (one.is_there() && (best == nullptr || one.speed() > best->speed())) best = &one;
-  if (code != 0 || best == nullptr) return code != 0 ? code : 1;
+  if (code != 0 || best == nullptr) {
+    if (line.compare.json) print_tuned({{"fastest", Json()}, {"cases", comparison_json(runs.cases())}}, out);
+    return code != 0 ? code : 1;
+  }
   std::vector<std::string> words = with_model(line, "train");
   words.insert(words.end(), {"--strategy", best->of.strategy});
   words.insert(words.end(), best->of.options.begin(), best->of.options.end());
@@ -124,7 +131,15 @@ int tune_run(const CommandLine& line, std::ostream& out) {
   Json config = json_of_child(words, asked);
   for (const char* key : {"name", "dir"}) config["run"].erase(key);
   replace_durably(fs::absolute(folder) / "tuned.json", config.dump(2) + "\n");
-  if (line.compare.json) return 0;
+  if (line.compare.json) {
+    print_tuned({{"fastest", best->of.name()},
+                 {"options", best->of.options},
+                 {"memory_bytes_per_rank", memory},
+                 {"cases", comparison_json(runs.cases())},
+                 {"config", config}},
+                out);
+    return 0;
+  }
   out << "the fastest within " << bytes_text(memory) << " per rank at "
       << batch.micro_batch * batch.accumulated * batch.ranks << " samples a step: " << one_line(best->of.name())
       << "\n  " << shown_words << "\n  ddhost --config " << one_line((folder / "tuned.json").string())

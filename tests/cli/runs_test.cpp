@@ -2,6 +2,7 @@
 //
 // `ddhost runs`, the page of each run, and `ddhost compare`.
 #include <catch2/catch.hpp>
+#include <fstream>
 
 #include "fixtures/harness/bad_run.hpp"
 #include "fixtures/harness/processes.hpp"
@@ -257,4 +258,44 @@ TEST_CASE("compare names what it can't measure, and measures the rest", "[cli]")
   CHECK(some.code == 1);
   CHECK_THAT(some.out, Catch::Contains("nothing: not measured") && Catch::Contains("zero1"));
   CHECK_THAT(compare("dir", {"--strategies", "ddp,zero1", "run.dir=x"}).err, Catch::Contains("run.dir can't be given"));
+}
+
+TEST_CASE("tune prints the configuration of the fastest, with which a run starts", "[cli]") {
+  const TempFolder folder;
+  const Words words = {"tune",
+                       "--strategies",
+                       "ddp,zero1",
+                       "--model",
+                       toy_model(),
+                       "--nproc",
+                       "2",
+                       "--steps",
+                       "6",
+                       "--rounds",
+                       "1",
+                       "--memory",
+                       "1GiB",
+                       "data.micro_batch=4",
+                       "train.grad_accum_steps=2",
+                       "optimizer.lr=0.03",
+                       "--out",
+                       folder.file("tune"),
+                       "--json"};
+  const Said said = call_ddhost(words);
+  INFO(said.err);
+  REQUIRE(said.code == 0);
+  const auto tuned = nlohmann::json::parse(said.out);
+  CHECK(tuned["cases"].size() == 2);
+  const auto& config = tuned["config"];
+  CHECK(config["data"]["micro_batch"].get<int>() * config["train"]["grad_accum_steps"].get<int>() == 8);
+  CHECK(config["optimizer"]["lr"] == 0.03);
+  CHECK(config == nlohmann::json::parse(read_text(folder.file("tune/tuned.json"))));
+  std::ofstream(folder.file("mine.json")) << config.dump();
+  const Said run =
+      call_ddhost({"--config", folder.file("mine.json"), "train.steps=3", "run.dir=" + folder.file("run")});
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  const auto used = nlohmann::json::parse(read_text(folder.file("run/config.json")));
+  CHECK(used["strategy"] == config["strategy"]);
+  CHECK(used["data"] == config["data"]);
 }

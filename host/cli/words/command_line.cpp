@@ -27,6 +27,7 @@ namespace {
 
 // Commands that a flag belongs to.
 constexpr unsigned kTrains = 1, kEvaluates = 2, kGenerates = 4, kPlans = 8, kCompares = 16, kSmokes = 32, kAll = 63;
+constexpr unsigned kOneStrategy = kAll & ~kCompares;
 
 constexpr const char* kAutomaticSteps = "auto";  // of --profile without a value
 
@@ -38,7 +39,7 @@ struct Flag {
 };
 
 constexpr std::array<Flag, 31> kFlags = {{
-    {"--strategy", "strategy.plugin", "strategy: a name (ddhost list), a path, or path.so:id"},
+    {"--strategy", "strategy.plugin", "strategy: a name (ddhost list), a path, or path.so:id", kOneStrategy},
     {"--model", "model.plugin", "model, as above"},
     {"--optimizer", "optimizer.plugin", "optimizer, as above", kTrains | kPlans | kCompares | kSmokes},
     {"--schedule", "schedule.type", "learning-rate schedule, as above", kTrains | kPlans | kCompares | kSmokes},
