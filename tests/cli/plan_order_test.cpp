@@ -41,11 +41,17 @@ constexpr const char* kOrder[] = {"ddp", "zero1", "zero2", "zero3", kOffloaded};
 const Words kToFile = {"strategy.offload_optimizer.device=nvme",
                        "strategy.nvme_path=" + fs::temp_directory_path().string()};
 
-// Files are read in whole blocks, so a few of these are in memory even if the state is smaller.
-void check_order(const std::string& what, int world, std::map<std::string, uint64_t> bytes) {
-  bytes.at(kOffloaded) -= std::min(bytes.at(kOffloaded), static_cast<uint64_t>(world) * 64 * 1024);
+// Files are read in whole blocks, so a few of these are in memory even if the state is smaller (docs/strategies/README.md).
+constexpr uint64_t kMostBlocks = 35 * 1000;  // bytes of a rank
+bool has_small_state(const std::string& config) {
+  return config == "kgat_tiny" || config == "cad_mllm_tiny" || config == "cad_mllm_dummy";
+}
+
+void check_order(const std::string& config, const std::string& what, int world, std::map<std::string, uint64_t> bytes) {
+  if (has_small_state(config))
+    bytes.at(kOffloaded) -= std::min(bytes.at(kOffloaded), static_cast<uint64_t>(world) * kMostBlocks);
   for (size_t i = 1; i < std::size(kOrder); ++i) {
-    INFO(what << ", " << world << " ranks: " << kOrder[i] << " against " << kOrder[i - 1]);
+    INFO(config << ", " << what << ", " << world << " ranks: " << kOrder[i] << " against " << kOrder[i - 1]);
     REQUIRE(bytes.count(kOrder[i]) + bytes.count(kOrder[i - 1]) == 2);
     CHECK(bytes[kOrder[i]] <= bytes[kOrder[i - 1]]);
   }
@@ -59,7 +65,7 @@ void check_planned_order(const fs::path& config, int world, const std::string& c
   const Words run = run_of(config, world, compute);
   auto bytes = planned(joined(run, {"--all-strategies"}));
   bytes[kOffloaded] = planned(joined(joined(run, {"--strategy", "zero3_offload"}), kToFile)).at("zero3_offload");
-  check_order(config.stem().string() + ", " + compute, world, bytes);
+  check_order(config.stem().string(), compute, world, bytes);
 }
 
 // A run of two steps. Options of the config that make it longer are taken back.
@@ -87,7 +93,7 @@ void check_measured_order(const fs::path& config, const Words& run, int world, c
   std::printf("%-28s %s, %d ranks, bytes:", config.stem().c_str(), compute.c_str(), world);
   for (const char* name : kOrder) std::printf(" %s %llu", name, static_cast<unsigned long long>(bytes.at(name)));
   std::printf("\n");
-  check_order(config.stem().string() + ", measured, " + compute, world, bytes);
+  check_order(config.stem().string(), "measured, " + compute, world, bytes);
 }
 
 }  // namespace
