@@ -10,9 +10,11 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/silu.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "batch.hpp"
+#include "ddh/sdk/later_gradients.hpp"
 #include "ddh/sdk/torch/activations.hpp"
 #include "unit.hpp"
 
@@ -91,6 +93,16 @@ at::Tensor swiglu(const Config& config, Call& w, const at::Tensor& y) {
 // The memory that a tensor of n bytes takes.
 double block(double n) { return ddh::ActivationAllocator::block_bytes(n); }
 
+// What a backward keeps of a weight (out, in) whose gradient comes in blocks: the gradient, or the input and the gradient of the
+// output if that is less (ddh::TorchModel::linear). A strategy that asks for whole gradients keeps nothing.
+double kept_for_blocks(const Load& load, double rows, int64_t in, int64_t out) {
+  if (ddh::grad_block_of({out, in}) == 0) return 0;
+  const auto of_input = rows * static_cast<double>(in), of_output = rows * static_cast<double>(out);
+  const auto gradient = static_cast<double>(in) * static_cast<double>(out);
+  if (gradient <= of_input + of_output) return block(load.narrow * gradient);
+  return block(load.narrow * of_input) + block(load.narrow * of_output);
+}
+
 // In a layer with dropout before its adapters. Each keeps an input of its own and its mask, in place of the norms' results and
 // the MLP's product. The mask of an input that needs no gradient is not kept, and that of attention's result is fp32.
 double kept_by_dropout(const LlmShape& s, const Load& load) {
@@ -122,14 +134,19 @@ Cost layer_cost(const LlmShape& s, const LoraShape& lora, const Load& load) {
   const double of_input = 2 * N * (C * Q + 2 * C * K + 3 * rank * C);
   const double of_attention = (load.by_operators ? 2 : 2.5) * attention;
   const double backward = base + 2 * adapters + of_attention - (load.input_learns ? 0 : of_input);
-  // The MLP has gradients of its product, and then of both factors. In 16 bits the gradient of the result is narrowed.
+  // The MLP has gradients of its product, and then of both factors; by then those of its last adapter are kept. Before that, in
+  // 16 bits, the gradient of the result is narrowed, for the frozen matrix and for the adapter.
   const double stream = block(N * wide * C), narrowed = load.narrow < wide ? block(N * load.narrow * C) : 0;
+  const double of_product = block(N * load.narrow * M);
+  const double later = kept_for_blocks(load, N, s.mlp_width, lora.rank) + kept_for_blocks(load, N, lora.rank, s.width);
+  // The mask of the MLP's product is fp32 before it is narrowed, and stays until the product is masked, beside the product.
+  const double of_mask = lora.dropout > 0 && load.narrow < wide ? block(N * wide * M) + of_product : 0;
   return {base + adapters + attention,
           backward,
           kept,
           stream,
-          stream,
-          2 * stream + 2 * block(N * load.narrow * M) + narrowed};
+          std::max(stream, of_mask),
+          2 * stream + std::max(2 * of_product + later, of_product + 2 * narrowed)};
 }
 
 Unit layer(const Config& config, int64_t index) {
@@ -187,13 +204,14 @@ Unit projector(const Config& config, const std::string& modality, int64_t in, in
     // with dropout its mask too.
     const double features = N * static_cast<double>(in), tokens_out = block(4 * N * static_cast<double>(out));
     const double of_hidden = block(N * load.narrow * hidden);
-    return Cost{first + second,
-                first + 2 * second,
-                block(4 * features) + (load.narrow < 4 ? block(load.narrow * features) : 0) +
-                    (s.dropout > 0 ? 3 : 2) * of_hidden + tokens_out,
-                block(4 * features) + tokens_out,
-                of_hidden,
-                tokens_out + 2 * of_hidden};
+    return Cost{
+        first + second,
+        first + 2 * second,
+        block(4 * features) + (load.narrow < 4 ? block(load.narrow * features) : 0) +
+            (s.dropout > 0 ? 3 : 2) * of_hidden + tokens_out,
+        block(4 * features) + tokens_out,
+        of_hidden,
+        tokens_out + 2 * of_hidden + kept_for_blocks(load, N, in, s.hidden) + kept_for_blocks(load, N, s.hidden, out)};
   };
   return unit;
 }

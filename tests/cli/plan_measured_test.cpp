@@ -111,6 +111,25 @@ TEST_CASE("activations are planned within 3 %, with and without recomputation", 
   }
 }
 
+// Adapters whose gradients have blocks: asked for whole, and later.
+TEST_CASE("activations of a CAD-MLLM are planned within 3 % where its gradients come in blocks", "[cli]") {
+  const Words wide = {"model.mlp_width=1024", "model.lora_rank=64", "model.projector_hidden=1024",
+                      "data.micro_batch=8",   "train.phases=null",  "train.programs=[\"stage3_all\"]",
+                      "train.steps=2",        "train.eval_every=0"};
+  for (const char* compute : {"fp32", "bf16"}) {
+    for (const char* dropout : {"0.0", "0.1"}) {
+      const Words options =
+          joined(wide, {std::string("precision.compute=") + compute, std::string("model.lora_dropout=") + dropout,
+                        std::string("model.projector_dropout=") + dropout});
+      const std::string what = std::string("cad_mllm, ") + compute + ", dropout " + dropout;
+      INFO(what);
+      check_activations(what + ", whole", compared({"cad_mllm_tiny", {}}, "ddp", 1, options));
+      check_activations(what + ", later", compared({"cad_mllm_tiny", {}}, "zero2", 2,
+                                                   joined(options, {"strategy.grad_buffer_bytes=80000"})));
+    }
+  }
+}
+
 TEST_CASE("plans hold for 1 to 8 ranks, every strategy and every model", "[.all]") {
   for (const Model& model : kModels) {
     for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "zero3_offload", "fsdp"}) {
