@@ -93,8 +93,8 @@ at::Tensor swiglu(const Config& config, Call& w, const at::Tensor& y) {
 // The memory that a tensor of n bytes takes.
 double block(double n) { return ddh::ActivationAllocator::block_bytes(n); }
 
-// What a backward keeps of a weight (out, in) whose gradient comes in blocks: the gradient, or the input and the gradient of the
-// output if that is less (ddh::TorchModel::linear). A strategy that asks for whole gradients keeps nothing.
+// What a backward keeps of a weight (out, in) whose gradient comes in blocks: the gradient, or the input and the gradient of
+// the output if that is less (ddh::TorchModel::linear). A strategy that asks for whole gradients keeps nothing.
 double kept_for_blocks(const Load& load, double rows, int64_t in, int64_t out) {
   if (ddh::grad_block_of({out, in}) == 0) return 0;
   const auto of_input = rows * static_cast<double>(in), of_output = rows * static_cast<double>(out);
