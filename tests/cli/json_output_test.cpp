@@ -52,6 +52,24 @@ TEST_CASE("list, inspect and explain print JSON", "[cli]") {
   for (const char* key : {"meaning", "values", "bytes", "time", "example"}) CHECK(option[0].contains(key));
 }
 
+TEST_CASE("options of memory and transfers have a cost, and each known cost is that of an option", "[cli]") {
+  for (const char* key : {"strategy.grad_buffer_bytes", "strategy.prefetch_units", "strategy.buffer_count",
+                          "checkpoint.memory_every", "comm.windows", "train.followers", "data.micro_batch"}) {
+    INFO(key);
+    const Json one = json_of({"explain", key, "--json"});
+    CHECK(!one[0].at("bytes").get<std::string>().empty());
+    CHECK(!one[0].at("time").get<std::string>().empty());
+  }
+  // A renamed option would leave its cost behind.
+  const std::string page = read_text(DDHOST_SOURCE_DIR "/docs/options.md");
+  const Json costs = Json::parse(read_text(DDHOST_SOURCE_DIR "/plugins/names/costs.json"), nullptr,
+                                 /*allow_exceptions=*/true, /*ignore_comments=*/true);
+  for (const auto& [key, cost] : costs.at("costs").at("option").items()) {
+    INFO(key);
+    CHECK_THAT(page, Catch::Contains("`" + key + "`"));
+  }
+}
+
 TEST_CASE("actions on checkpoints print JSON", "[cli]") {
   const Runs runs;
   REQUIRE(runs.train("a", {"checkpoint.every=2", "checkpoint.keep_last=0"}).code == 0);
