@@ -56,6 +56,20 @@ std::vector<CheckpointPlace> list_memory_checkpoints(const fs::path& run_dir, in
   return places;
 }
 
+void tidy_memory_folder(const fs::path& run_dir, int64_t last_step) {
+  const fs::path folder = memory_folder(run_dir);
+  if (!is_own_folder(folder)) return;
+  remove_leftovers(folder);
+  static_cast<void>(remove_checkpoints_after(folder, last_step));
+  if (const std::vector<CheckpointPlace> places = list_checkpoints(folder); !places.empty())
+    static_cast<void>(prune_checkpoints(folder, places.front().step, {/*last=*/1}));
+  std::error_code ec;
+  std::vector<fs::path> damaged;
+  for (const auto& entry : fs::directory_iterator(checkpoints_folder(folder), ec))
+    if (entry.path().filename().string().starts_with("damaged-")) damaged.push_back(entry.path());
+  for (const fs::path& one : damaged) fs::remove_all(one, ec);
+}
+
 void remove_memory_folder(const fs::path& run_dir) noexcept {
   try {
     const fs::path folder = memory_folder(run_dir);

@@ -24,6 +24,9 @@ void make_memory_folder(const std::filesystem::path& run_dir);
 // `run_dir` before.
 std::vector<CheckpointPlace> list_memory_checkpoints(const std::filesystem::path& run_dir, int64_t last_step);
 
+// Removes what a crash has left, checkpoints of later steps, damaged ones, and all but the newest.
+void tidy_memory_folder(const std::filesystem::path& run_dir, int64_t last_step);
+
 // Does nothing if there is no such folder of this user.
 void remove_memory_folder(const std::filesystem::path& run_dir) noexcept;
 

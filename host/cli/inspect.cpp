@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <iomanip>
 #include <ostream>
 #include <sstream>
@@ -146,9 +147,10 @@ void print_abi(std::ostream& out, int major, uint32_t min_minor, uint32_t minor)
 }
 
 bool print_plugin(std::ostream& out, const PluginFacts& plugin, InterfaceLookup lookup) {
-  out << wrapped(ddh::str(kind_name(plugin.kind), " '", plugin.id, "' ", plugin.version, ": ", plugin.summary),
-                 output_columns(), 2)
-      << '\n';
+  const std::string title =
+      ddh::str(kind_name(plugin.kind), " '", plugin.id, "' ", plugin.version, ": ", plugin.summary);
+  const size_t columns = terminal_columns(STDOUT_FILENO, SIZE_MAX);
+  out << (columns == SIZE_MAX ? title : wrapped(title, columns, 2)) << '\n';
   label(out, "offers") << with_mark(interface_of(plugin.kind)) << '\n';
   const bool served = print_interfaces(out, "needs", plugin.needs, lookup, " (NOT OFFERED by this host)");
   print_interfaces(out, "wants", plugin.wants, lookup, " (not offered by this host)");

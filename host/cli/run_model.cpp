@@ -8,7 +8,6 @@
 #include <ostream>
 
 #include "checkpoint/checkpoint_folder.hpp"
-#include "checkpoint/memory_folder.hpp"
 #include "cli/commands.hpp"
 #include "cli/rank_output.hpp"
 #include "cli/run_hosts.hpp"
@@ -297,8 +296,8 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
   const auto conclude = [&](const Outcome& end) {
     if (cluster != nullptr && !end.again && !end.sentence.empty()) print_sentence(end.sentence);
     clean_up_folder(record.folder(), end.exit_code != 0);
-    if (const auto folder = folder_of(record.folder()); end.has_begun && !end.again && !folder.empty())
-      remove_memory_folder(folder);
+    if (!end.again)
+      if (const std::string kept = end_memory(record.folder(), end.exit_code); !kept.empty()) print_sentence(kept);
     report(record.folder(), end, host.get<bool>("run.report") && !end.again);
   };
   args.before_others_end = conclude;

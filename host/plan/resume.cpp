@@ -290,6 +290,12 @@ bool saves_checkpoints(const std::map<std::string, Json>& options) {
          is_on("checkpoint.every_minutes");
 }
 
+// Whether the first checkpoint of checkpoint.memory_every may not have been whole after this step.
+bool is_before_memory(const std::map<std::string, Json>& options, int64_t step) {
+  const auto every = options.find("checkpoint.memory_every");
+  return every != options.end() && every->second.is_number_integer() && step <= 2 * every->second.get<int64_t>();
+}
+
 // A run that was killed before its first checkpoint starts again. Any other run must not lose its rows.
 void require_nothing_to_lose(const PreparedRun& run) {
   const std::optional<StepNumbers> numbers = read_step_numbers(run.run_dir);
@@ -304,7 +310,8 @@ void require_nothing_to_lose(const PreparedRun& run) {
               " with a checkpoint of step ", numbers->saved, ", which is not there any more (a damaged one is renamed ",
               "to damaged-step-N); name a checkpoint with --resume PATH, or choose another run.dir");
   const Json saved = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!saves_checkpoints(saved.is_object() ? flat(saved) : std::map<std::string, Json>{}))
+  const auto options = saved.is_object() ? flat(saved) : std::map<std::string, Json>{};
+  if (!saves_checkpoints(options) && !(numbers && is_before_memory(options, numbers->steps)))
     ddh::fail(DDH_NOT_FOUND, "'", run.run_dir.string(), "' holds a run without checkpoints, which can't be resumed; ",
               "choose another run.dir, or name a checkpoint with --resume PATH");
   check_config(saved, run.config, "the run in '" + run.run_dir.string() + "'");
@@ -316,7 +323,8 @@ std::vector<std::string> choose_newest(PreparedRun& run) {
   if (places.empty()) {
     require_nothing_to_lose(run);
     std::string none = "there is no checkpoint in '" + run.run_dir.string() + "' yet: the run begins at step 1";
-    if (!saves_checkpoints(flat(run.config.effective())))
+    remove_memory_folder(run.run_dir);  // of a run that was here before
+    if (!saves_checkpoints(flat(run.config.effective())) && run.config.get<int64_t>("checkpoint.memory_every") == 0)
       none += run.config.get<bool>("checkpoint.on_exit")
                   ? ", and saves a checkpoint only if it is stopped; give checkpoint.every or "
                     "checkpoint.every_minutes, so that "
@@ -404,10 +412,12 @@ void require_checkpoint(const PreparedRun& run) {
 }
 
 std::vector<std::string> choose_checkpoints(PreparedRun& run) {
-  // Of a run that was killed here with its launcher: only the newest of a run is one of them.
-  if (run.wish.from != ResumeWish::From::newest && !run.run_dir.empty()) remove_memory_folder(run.run_dir);
-  if (run.wish.from == ResumeWish::From::none) return {};
-  return run.wish.from == ResumeWish::From::newest ? choose_newest(run) : choose_named(run, run.wish.checkpoint);
+  if (run.wish.from == ResumeWish::From::newest) return choose_newest(run);
+  std::vector<std::string> warnings;
+  if (run.wish.from == ResumeWish::From::path) warnings = choose_named(run, run.wish.checkpoint);
+  // What a run that was killed here with its launcher has left there is no part of this one.
+  if (!run.run_dir.empty()) remove_memory_folder(run.run_dir);
+  return warnings;
 }
 
 namespace {

@@ -11,6 +11,7 @@
 #include "base/durable.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/memory_folder.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/record/run_history.hpp"
 
@@ -256,6 +257,26 @@ std::string folder_note(const PreparedRun& run) {
 fs::path folder_of(const std::string& note) {
   const Json read = Json::from_cbor(note, /*strict=*/true, /*allow_exceptions=*/false);
   return read.is_object() ? fs::path(read["run_dir"].get<std::string>()) : fs::path();
+}
+
+std::string end_memory(const std::string& note, int exit_code) {
+  const fs::path run_dir = folder_of(note);
+  std::error_code ec;
+  if (run_dir.empty() || !fs::exists(memory_folder(run_dir), ec)) return "";
+  try {
+    const std::vector<CheckpointPlace> in_memory = list_memory_checkpoints(run_dir, INT64_MAX);
+    const std::vector<CheckpointPlace> on_disk = list_checkpoints(run_dir);
+    const bool is_newest = !in_memory.empty() && (on_disk.empty() || on_disk.front().step < in_memory.front().step);
+    if (exit_code != 0 && is_newest)
+      return ddh::str("the checkpoint of step ", in_memory.front().step, " stays in memory (",
+                      memory_folder(run_dir).string(), "): --resume auto goes on from it, `ddhost runs rm ",
+                      run_dir.string(), "` removes it");
+    RunLock lock;  // another launcher may wait for the folder, to go on from there
+    if (lock.take(run_dir, RunLock::File::may_exist) == RunLock::Result::locked) remove_memory_folder(run_dir);
+  } catch (const ddh::Error&) {
+    // The folder is gone or can't be read; the run has said so.
+  }
+  return "";
 }
 
 void clean_up_folder(const std::string& note, bool has_failed) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
 
 #include "base/child_process.hpp"
@@ -164,14 +165,8 @@ std::string report_all(const std::vector<fs::path>& files, InterfaceLookup looku
   return Json(answers).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-}  // namespace
-
-const LibraryFacts& Probed::get() const {
-  if (!facts) throw ddh::Error(code, problem);
-  return *facts;
-}
-
-std::vector<Probed> probe_all(const std::vector<fs::path>& files, InterfaceLookup lookup, MissingInterfaces missing) {
+std::vector<Probed> probe_folder(const std::vector<fs::path>& files, InterfaceLookup lookup,
+                                 MissingInterfaces missing) {
   std::vector<Probed> out;
   ChildProcess child("to inspect plugins", [&] { return report_all(files, lookup, missing); });
   const std::optional<std::string> text =
@@ -187,6 +182,26 @@ std::vector<Probed> probe_all(const std::vector<fs::path>& files, InterfaceLooku
       one.facts = library_from(answers[i]["library"]);
     else
       answers[i].at("code").get_to(one.code), answers[i].at("sentence").get_to(one.problem);
+  }
+  return out;
+}
+
+}  // namespace
+
+const LibraryFacts& Probed::get() const {
+  if (!facts) throw ddh::Error(code, problem);
+  return *facts;
+}
+
+std::vector<Probed> probe_all(const std::vector<fs::path>& files, InterfaceLookup lookup, MissingInterfaces missing) {
+  std::map<fs::path, std::vector<size_t>> folders;  // plugins of another folder may need another LibTorch
+  for (size_t i = 0; i < files.size(); ++i) folders[files[i].parent_path()].push_back(i);
+  std::vector<Probed> out(files.size());
+  for (const auto& [folder, members] : folders) {
+    std::vector<fs::path> some;
+    for (const size_t i : members) some.push_back(files[i]);
+    std::vector<Probed> answers = probe_folder(some, lookup, missing);
+    for (size_t i = 0; i < members.size(); ++i) out[members[i]] = std::move(answers[i]);
   }
   return out;
 }

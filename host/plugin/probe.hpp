@@ -55,7 +55,7 @@ struct Probed {
   const LibraryFacts& get() const;
 };
 
-// The same for several files, in their order. A large library that some of them need, such as LibTorch, is loaded once.
+// The same for several files, in their order. A large library that plugins of a folder need, such as LibTorch, is loaded once.
 std::vector<Probed> probe_all(const std::vector<std::filesystem::path>& files, InterfaceLookup lookup,
                               MissingInterfaces missing);
 

@@ -37,8 +37,11 @@ std::string text_in(const Json& json, const char* key) {
 // The ranks of the summary, or, after a failure, what the launcher knows of them.
 std::vector<Json> ranks_of(const PastRun& run) {
   std::vector<Json> out;
-  const Json from = run.summary.is_object() ? run.summary : run.start();
-  const Json ranks = from.value("ranks", Json());
+  const Json at_failure =
+      run.start().value("ranks", Json());  // then the summary, if there is one, is of an earlier start
+  const Json ranks = at_failure.is_array()     ? at_failure
+                     : run.summary.is_object() ? run.summary.value("ranks", Json())
+                                               : Json();
   if (!ranks.is_array()) return out;
   for (const Json& rank : ranks) out.push_back(rank);
   return out;

@@ -31,7 +31,7 @@ void DataParallel::plan(ddh_plan& out) {
   out.param_bytes = params_->bytes();
   out.grad_bytes = grads_->bytes();
   out.optim_bytes = optim_->bytes();
-  out.comm_bytes = grads_->comm_bytes();
+  out.comm_bytes = std::max(grads_->comm_bytes(), init_rounded_bytes(layout_, args_.rank));  // one after the other
   out.file_bytes = optim_->file_bytes();
   out.shared_bytes = params_->shared_bytes();
   out.pinned_bytes = params_->pinned_bytes() + grads_->pinned_bytes() + optim_->pinned_bytes();

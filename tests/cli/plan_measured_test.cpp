@@ -124,8 +124,10 @@ TEST_CASE("activations of a CAD-MLLM are planned within 3 % where its gradients 
       const std::string what = std::string("cad_mllm, ") + compute + ", dropout " + dropout;
       INFO(what);
       check_activations(what + ", whole", compared({"cad_mllm_tiny", {}}, "ddp", 1, options));
-      check_activations(what + ", later", compared({"cad_mllm_tiny", {}}, "zero2", 2,
-                                                   joined(options, {"strategy.grad_buffer_bytes=80000"})));
+      const Compared later =
+          compared({"cad_mllm_tiny", {}}, "zero2", 2, joined(options, {"strategy.grad_buffer_bytes=80000"}));
+      check_activations(what + ", later", later);
+      check_tags(later);
     }
   }
 }

@@ -11,6 +11,8 @@ gpt=("$build/ddhost" --config "$source/configs/gpt_tiny.json" --nproc 2 run.samp
   run.known_curve= "train.steps=$steps")
 folders() { find /dev/shm -maxdepth 1 -name "ddhost-$(id -u)-*" | sort; }
 there_before=$(folders)
+remove_folders() { comm -13 <(echo "$there_before") <(folders) | xargs -r rm -rf; }
+at_end=(remove_folders)
 nothing_left() { [[ $(folders) == "$there_before" ]] || fail "$1: left $(folders)"; }
 
 "${gpt[@]}" "run.dir=$work/whole" --save-final "$work/whole.safetensors" >"$work/whole.log" 2>&1 ||
@@ -37,7 +39,9 @@ kill_one() { # name, strategy
     ! grep -q '^ddhost: restart ' "$work/$name.log" || ((${now:-0} <= before + 1)) || break
     sleep 0.005
   done
-  echo "$2: killed after step $before, a new step after $((($(date +%s%N) - killed) / 1000000)) ms"
+  local ms=$((($(date +%s%N) - killed) / 1000000))
+  echo "$2: killed after step $before, a new step after $ms ms"
+  ((ms < 8000)) || fail "$name: a new step after $ms ms"
   wait "$run" || rc=$?
   [[ $rc == 0 ]] || { cat "$work/$name.log"; fail "$name: exit code $rc"; }
   grep -qE 'the ranks start again from the checkpoint in memory, of step [0-9]+0$' "$work/$name.log" ||
@@ -50,12 +54,33 @@ kill_one() { # name, strategy
 strategies=(ddp zero1 zero2 zero3 fsdp)
 for ((i = 0; i < times; ++i)); do kill_one "killed-$i" "${strategies[i % 5]}"; done
 
-# The launcher is killed too: the memory stays until the next run in the folder, which goes on from it.
 start() { # name, settings...
   "${gpt[@]}" "run.dir=$work/$1" checkpoint.memory_every=10 "${@:2}" >"$work/$1.log" 2>&1 &
   run=$!
   children+=("$run")
 }
+# Before the first checkpoint the ranks begin anew. Without a restart the newest state stays in memory, and is told.
+start early launch.max_restarts=1 --save-final "$work/early.safetensors"
+until_rows early 3
+mapfile -t victims < <(ranks_of "$run")
+kill -KILL "${victims[0]}"
+wait "$run" || { cat "$work/early.log"; fail "a rank that is killed early"; }
+equal whole early
+nothing_left early
+start failed
+until_rows failed 25
+mapfile -t victims < <(ranks_of "$run")
+kill -KILL "${victims[1]}"
+! wait "$run" || fail "a killed rank is no failure"
+grep -q 'stays in memory .*--resume auto goes on from it' "$work/failed.log" ||
+  { cat "$work/failed.log"; fail "the checkpoint that stays is not told"; }
+"${gpt[@]}" "run.dir=$work/failed" --resume auto --save-final "$work/failed.safetensors" >"$work/again.log" 2>&1 ||
+  { cat "$work/again.log"; fail "the failed run is not resumed"; }
+grep -qE 'resumed after step [0-9]+0 from ./dev/shm/' "$work/failed/log.txt" || fail "it was not resumed from memory"
+equal whole failed
+nothing_left "a failed run that was resumed"
+
+# The launcher is killed too: the memory stays until the next run in the folder, which goes on from it.
 kill_all_of() { # name: after its 25th row
   until_rows "$1" 25
   kill -KILL "$run"
@@ -81,7 +106,11 @@ nothing_left "a new run"
 # So does who removes the run.
 start removed
 kill_all_of removed
-"$build/ddhost" runs rm --yes "$work/removed" >"$work/rm.log" 2>&1 || { cat "$work/rm.log"; fail "runs rm"; }
+for _ in $(seq 100); do # the ranks of a launcher that was killed end a moment later
+  ! "$build/ddhost" runs rm --yes "$work/removed" >"$work/rm.log" 2>&1 || break
+  sleep 0.05
+done
+[[ ! -e $work/removed ]] || { cat "$work/rm.log"; fail "runs rm"; }
 nothing_left "a removed run"
 
 # Checkpoints on the disk come by the clock as well.

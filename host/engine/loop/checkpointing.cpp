@@ -99,7 +99,7 @@ Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const 
       settings_(CheckpointSettings::from(services.config)),
       layout_(layout_of(source, services.step->optimizers(), services.step->optimizers().shown_params())),
       copy_memory_(services.memory) {
-  if (!settings_.on()) return;
+  if (!settings_.on() && settings_.memory_every == 0) return;
   together(*services.comm, "memory for checkpoints",
            [&] { reserve_copy(copy_memory_, save_settings(), source_, layout_, services_.seat.rank == 0); });
 }
@@ -134,6 +134,7 @@ void Checkpointing::require_free_bytes(int64_t checkpoints) const {
 // For two: the one before stays until the next is whole. After a restart it is there already.
 void Checkpointing::require_memory() const {
   make_memory_folder(plan_.run_dir);
+  tidy_memory_folder(plan_.run_dir, first_step_after());
   const fs::path folder = memory_folder(plan_.run_dir);
   const std::string size = mib_text(static_cast<double>(layout_.bytes()));
   const uint64_t more = list_checkpoints(folder).empty() ? 2 : 1;
@@ -197,7 +198,8 @@ void Checkpointing::load(const TrainOrder& order) {
       }
       resumed_ = std::move(manifest);
       resumed_from_ = fs::absolute(folder);
-      last_saved_ = resumed_->progress.step;
+      last_begun_ = resumed_->progress.step;
+      if (resumed_from_.parent_path() == checkpoints_folder(plan_.run_dir)) last_saved_ = last_begun_;
       return;
     }
     if (services_.seat.rank == 0 && plan_.resume.size() > 1) {
@@ -319,7 +321,8 @@ bool Checkpointing::wants_by_clock() const {
 Checkpointing::Due Checkpointing::due(const Moment& moment, const TrainState& state) {
   if (is_due_on_disk(moment, state)) return Due::on_disk;
   const bool every = settings_.memory_every > 0 && moment.step.step % settings_.memory_every == 0;
-  return every && !moment.ends && moment.step.step != last_saved_ ? Due::in_memory : Due::no;
+  const bool disk_is_busy = save_ != nullptr && where_ == Due::on_disk;  // training does not wait for it
+  return every && !moment.ends && !disk_is_busy && moment.step.step != last_begun_ ? Due::in_memory : Due::no;
 }
 
 bool Checkpointing::is_due_on_disk(const Moment& moment, const TrainState& state) {
@@ -440,6 +443,7 @@ void Checkpointing::begin_save(TrainProgress progress, Due where, const SaveSett
   shown_.write_to_slot();
   Manifest out = manifest();
   out.progress = std::move(progress);
+  last_begun_ = out.progress.step;
   if (where == Due::on_disk) {
     last_saved_ = out.progress.step;
     disk_save_begun_ = save_begun_;

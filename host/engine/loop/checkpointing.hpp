@@ -67,7 +67,7 @@ class Checkpointing {
   // Whether the state after this step is on the disk.
   [[nodiscard]] bool has_saved(int64_t step) const { return step == last_saved_ && save_ == nullptr; }
   // Whether the save of this step has begun, or has ended.
-  [[nodiscard]] bool has_begun(int64_t step) const { return step == last_saved_; }
+  [[nodiscard]] bool has_begun(int64_t step) const { return step == last_begun_; }
   // The folder of the checkpoint that the run was resumed from; empty: none.
   [[nodiscard]] const std::filesystem::path& resumed_from() const { return resumed_from_; }
   // The checkpoints that became complete since the last call, the oldest first. A step may complete two: the one that was
@@ -132,7 +132,8 @@ class Checkpointing {
   std::optional<Manifest> resumed_;
   std::filesystem::path resumed_from_;
   std::vector<CheckpointPlace> committed_;  // not taken yet
-  int64_t last_saved_ = -1;                 // its save has begun, or the run was resumed from it
+  int64_t last_saved_ = -1;                 // its save on the disk has begun, or the run was resumed from it
+  int64_t last_begun_ = -1;                 // the same on the disk or in memory
   int64_t last_committed_ = 0;              // its save has ended
   int64_t saves_done_ = 0;                  // of those that were asked for
   std::unique_ptr<CheckpointSave> save_;    // being written

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "checkpoint/checkpoint_layout.hpp"
+#include "checkpoint/memory_folder.hpp"
 #include "engine/checks/rhythm.hpp"
 #include "engine/loop/estimate.hpp"
 #include "engine/loop/evaluations.hpp"
@@ -191,7 +192,10 @@ void RankSetup::make_optimizers() {
 uint64_t RankSetup::memory_checkpoint_bytes() const {
   if (plan_.work != Work::kTrain || config().get<int64_t>("checkpoint.memory_every") == 0) return 0;
   const Optimizers& optimizers = services_.step->optimizers();
-  return 2 * CheckpointLayout(*model_desc_, optimizers, optimizers.shown_params()).bytes();
+  // Those of a run that starts again are there already, but for one more.
+  const uint64_t in_memory = plan_.run_dir.empty() ? 2 : list_checkpoints(memory_folder(plan_.run_dir)).empty() ? 2 : 1;
+  const uint64_t copies = config().get<bool>("checkpoint.async") ? 1 : 0;  // of all ranks together
+  return (in_memory + copies) * CheckpointLayout(*model_desc_, optimizers, optimizers.shown_params()).bytes();
 }
 
 ddh_codec_args RankSetup::codec_args() const {

@@ -3,11 +3,23 @@
 // Optimizer slots, masters, initial values and the update of one flat range.
 #include "ddh/sdk/optim/optim_state.hpp"
 
+#include <algorithm>
+
 namespace ddh {
 inline namespace v1 DDH_HIDDEN {
 
+namespace {
+constexpr uint64_t kPieceNumel = 64 * kGrid;  // of initial values in transfer
+}  // namespace
+
+uint64_t init_rounded_bytes(const ModelLayout& layout, int32_t rank) {
+  const auto is_rounded = [rank](const FlatSpace& space) {
+    return !space.trained() && space.dtype != DDH_F32 && space.segment_numel(rank) > 0;
+  };
+  return std::any_of(layout.spaces.begin(), layout.spaces.end(), is_rounded) ? kPieceNumel * sizeof(float) : 0;
+}
+
 void init_rounded(const Host& host, const ddh_range& r, int32_t dtype, void* values) {
-  constexpr uint64_t kPieceNumel = 64 * kGrid;
   const Buffer piece(host, DDH_TAG_COMM, kPieceNumel * sizeof(float), "initial values in transfer");
   for (uint64_t done = 0; done < r.numel; done += kPieceNumel) {
     const uint64_t numel = std::min(kPieceNumel, r.numel - done);

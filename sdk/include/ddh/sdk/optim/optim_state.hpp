@@ -12,6 +12,8 @@ inline namespace v1 DDH_HIDDEN {
 
 // Initial values of low-precision parameters without a master, written to `values` from r.flat_offset on.
 void init_rounded(const Host& host, const ddh_range& r, int32_t dtype, void* values);
+// What that takes of DDH_TAG_COMM on a rank meanwhile; 0: the rank has no such parameters.
+[[nodiscard]] uint64_t init_rounded_bytes(const ModelLayout& layout, int32_t rank);
 
 // Rounds `numel` fp32 elements to `dtype`, on the default stream.
 void round_to(const Host& host, void* to, int32_t dtype, const float* from, uint64_t numel);
