@@ -30,8 +30,8 @@ std::filesystem::path folder_of(const std::string& note);
 // hidden files are removed. "": there is no folder.
 void clean_up_folder(const std::string& note, bool has_failed);
 
-// At the end of a run: removes its checkpoints in memory (checkpoint.memory_every), unless it failed and its newest one is there.
-// Then it returns a sentence that says so; else "".
+// At the end of a run: removes its checkpoints in memory (checkpoint.memory_every), unless it failed and its newest one is
+// there. Then it returns a sentence that says so; else "".
 std::string end_memory(const std::string& note, int exit_code);
 
 }  // namespace ddhost

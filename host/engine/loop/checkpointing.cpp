@@ -430,10 +430,6 @@ void Checkpointing::save_on_exit(TrainProgress progress) {
   }
 }
 
-void Checkpointing::begin_save(TrainProgress progress, Due where) {
-  begin_save(std::move(progress), where, save_settings(where));
-}
-
 void Checkpointing::begin_save(TrainProgress progress, Due where, const SaveSettings& settings) {
   where_ = where;
   save_begun_ = std::chrono::steady_clock::now();

@@ -102,7 +102,7 @@ class Checkpointing {
   [[nodiscard]] Due due(const Moment& moment, const TrainState& state);
   [[nodiscard]] bool is_due_on_disk(const Moment& moment, const TrainState& state);
   [[nodiscard]] TrainProgress progress(const TrainState& state, bool evaluation_pending) const;
-  void begin_save(TrainProgress progress, Due where);
+  void begin_save(TrainProgress progress, Due where) { begin_save(std::move(progress), where, save_settings(where)); }
   void begin_save(TrainProgress progress, Due where, const SaveSettings& settings);
   void finish_save();
   void save_on_exit(TrainProgress progress);
