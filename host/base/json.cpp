@@ -42,6 +42,12 @@ AnyJson read(const std::string& text, size_t most_keys, bool with_comments) {
 
 }  // namespace
 
+std::string json_line(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+std::string json_document(const Json& value) {
+  return value.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
 std::string reason_of(const nlohmann::json::exception& error) {
   const std::string text = error.what();
   const size_t at = text.find(": ");

@@ -14,10 +14,12 @@ namespace ddhost {
 
 using Json = nlohmann::ordered_json;
 
+// JSON in one line without its end, and as a file or a command prints it. Bytes that are no UTF-8 become U+FFFD.
+std::string json_line(const Json& value);
+std::string json_document(const Json& value);
+
 // A value as messages show it.
-inline std::string shown(const Json& value) {
-  return plain_text(value.dump(-1, ' ', false, Json::error_handler_t::replace), kShownValue);
-}
+inline std::string shown(const Json& value) { return plain_text(json_line(value), kShownValue); }
 
 // The error in a text, in our words.
 struct JsonError : std::runtime_error {

@@ -85,9 +85,16 @@ void wrap_line(std::string& out, std::string_view line, size_t columns, size_t i
 
 }  // namespace
 
+size_t columns_of_environment(size_t otherwise) {
+  const char* const given = std::getenv("COLUMNS");
+  const int columns = given == nullptr ? 0 : std::atoi(given);
+  return columns > 0 && columns < 10'000 ? static_cast<size_t>(columns) : otherwise;
+}
+
 size_t terminal_columns(int fd, size_t otherwise) {
   winsize size{};
-  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : otherwise;
+  if (::ioctl(fd, TIOCGWINSZ, &size) != 0) return otherwise;
+  return size.ws_col > 0 ? size.ws_col : columns_of_environment(otherwise);
 }
 
 bool can_redraw(int fd) {

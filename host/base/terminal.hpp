@@ -10,7 +10,9 @@
 
 namespace ddhost {
 
-// Of the terminal behind a descriptor; `otherwise`: it is none, or does not know.
+// Of COLUMNS; `otherwise`: it is not set, or is no width.
+size_t columns_of_environment(size_t otherwise);
+// Of the terminal behind a descriptor, or of COLUMNS if that does not know its width; `otherwise`: it is none.
 size_t terminal_columns(int fd, size_t otherwise = 80);
 // Whether a line on it can be drawn again: it is a terminal, and TERM does not say that it is a simple one.
 bool can_redraw(int fd);

@@ -58,43 +58,33 @@ std::vector<CheckpointPlace> checkpoints_in(const fs::path& path) {
 }
 
 int print(const Json& json, std::ostream& out, int code = 0) {
-  out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  out << json_document(json);
   return code;
 }
 
-int list_as_json(const fs::path& path, std::ostream& out) {
+int list(const fs::path& path, bool as_json, std::ostream& out) {
   const std::optional<int64_t> best = best_step(run_folder_of(path));
   Json all = Json::array();
   for (const CheckpointPlace& place : checkpoints_in(path)) {
     Json one = {{"step", place.step}, {"folder", place.folder.string()}, {"is_best", place.step == best}};
+    if (!as_json) out << place.folder.filename().string() << (place.step == best ? "  best" : "") << "  ";
     try {
       const Manifest manifest = open_checkpoint(place.folder);
+      const std::string model = plugin_of(manifest, "model"), strategy = plugin_of(manifest, "strategy");
       one.update({{"bytes", bytes_of(manifest)},
-                  {"model", plugin_of(manifest, "model")},
-                  {"strategy", plugin_of(manifest, "strategy")},
+                  {"model", model},
+                  {"strategy", strategy},
                   {"world_size", manifest.world_size}});
+      if (!as_json)
+        out << mib_text(bytes_of(manifest)) << "  " << model << ", " << strategy << " on "
+            << counted(static_cast<uint64_t>(manifest.world_size), "rank") << '\n';
     } catch (const ddh::Error& damage) {
       one["damage"] = damage.what();
+      if (!as_json) out << "damaged: " << damage.what() << '\n';
     }
     all.push_back(std::move(one));
   }
-  return print(all, out);
-}
-
-int list(const fs::path& path, std::ostream& out) {
-  const std::optional<int64_t> best = best_step(run_folder_of(path));
-  for (const CheckpointPlace& place : checkpoints_in(path)) {
-    out << place.folder.filename().string() << (place.step == best ? "  best" : "") << "  ";
-    try {
-      const Manifest manifest = open_checkpoint(place.folder);
-      out << mib_text(bytes_of(manifest)) << "  " << plugin_of(manifest, "model") << ", "
-          << plugin_of(manifest, "strategy") << " on " << counted(static_cast<uint64_t>(manifest.world_size), "rank")
-          << '\n';
-    } catch (const ddh::Error& damage) {
-      out << "damaged: " << damage.what() << '\n';
-    }
-  }
-  return 0;
+  return as_json ? print(all, out) : 0;
 }
 
 void show_progress(const TrainProgress& progress, std::ostream& out) {
@@ -205,15 +195,15 @@ Json json_of(const CheckpointDiff& diffs) {
 int diff(const fs::path& first_path, const fs::path& second_path, bool as_json, std::ostream& out) {
   const fs::path first_folder = one_of(first_path), second_folder = one_of(second_path);
   const Manifest first = open_checkpoint(first_folder), second = open_checkpoint(second_folder);
+  const CheckpointDiff diffs = diff_tensors(first_folder, first, second_folder, second);
+  const int code = diffs.tensors.empty() ? 0 : 1;
   if (as_json) {
-    const CheckpointDiff diffs = diff_tensors(first_folder, first, second_folder, second);
     Json json = json_of(diffs);
     json["steps"] = {first.progress.step, second.progress.step};
-    return print(json, out, diffs.tensors.empty() ? 0 : 1);
+    return print(json, out, code);
   }
   if (first.progress.step != second.progress.step)
     out << "step: " << first.progress.step << " and " << second.progress.step << '\n';
-  const CheckpointDiff diffs = diff_tensors(first_folder, first, second_folder, second);
   for (const TensorDiff& d : diffs.tensors) {
     out << d.name << ": ";
     if (!d.unlike.empty()) {
@@ -225,7 +215,7 @@ int diff(const fs::path& first_path, const fs::path& second_path, bool as_json, 
     out << '\n';
   }
   out << diffs.tensors.size() << " of " << counted(diffs.names, "tensor") << " differ\n";
-  return diffs.tensors.empty() ? 0 : 1;
+  return code;
 }
 
 // The innermost folder of a path that exists.
@@ -291,7 +281,7 @@ int prune(const CkptArgs& args, std::ostream& out) {
 int inspect_checkpoints(const CkptArgs& args, const Registry& registry, std::ostream& out) {
   switch (args.action) {
     case CkptAction::kList:
-      return args.json ? list_as_json(args.paths.front(), out) : list(args.paths.front(), out);
+      return list(args.paths.front(), args.json, out);
     case CkptAction::kShow:
       return show(args.paths.front(), args.json, out);
     case CkptAction::kVerify:

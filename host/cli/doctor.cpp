@@ -87,7 +87,7 @@ std::string choices_of(const CommandLine& line, Registry& registry) {
   } catch (const std::exception& error) {
     out = {{"problem", sentence_of(error)}};
   }
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_line(out);
 }
 
 Json choices(const CommandLine& line, Registry& registry) {
@@ -184,7 +184,7 @@ int examine_hosts(const CommandLine& line, Registry& registry, std::ostream& out
   of.run = choices(line, registry);
   if (of.run.contains("problem")) of.problems.push_back(of.run.at("problem").get<std::string>());
   if (line.doctor_json) {
-    out << json_of(of).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    out << json_document(json_of(of));
   } else {
     print_hosts(of, out);
     print_run(of.run, out);

@@ -229,7 +229,7 @@ int print_json(const Registry& registry, const std::filesystem::path& file, cons
     usable = false;
   }
   json["usable"] = usable;
-  out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  out << json_document(json);
   return usable ? 0 : 1;
 }
 

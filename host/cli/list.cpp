@@ -68,7 +68,7 @@ int list_plugins(const Registry& registry, std::ostream& out, const std::string&
     out << '\n';
   }
   if (as_json) {
-    out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    out << json_document(json);
     return 0;
   }
   if (plugins.empty() && broken.empty()) {

@@ -303,7 +303,7 @@ void MeasuredRuns::write_files() const {
 void MeasuredRuns::write_tables(std::ostream& out) const {
   write_files();
   if (args_.json) {
-    out << comparison_json(cases_).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    out << json_document(comparison_json(cases_));
     return;
   }
   out << comparison_text(compared(cases_), terminal_columns(STDOUT_FILENO, SIZE_MAX));

@@ -116,7 +116,7 @@ int list_runs(const RunsArgs& args, std::ostream& out) {
   if (args.json) {
     Json all = Json::array();
     for (const PastRun& run : runs) all.push_back(json_of(run));
-    out << all.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    out << json_document(all);
   } else if (runs.empty()) {
     out << "there are no runs in '" << one_line(args.folder.string()) << "'\n";
   } else {
@@ -141,7 +141,7 @@ int show_run(const RunsArgs& args, std::ostream& out) {
     json["starts"] = run.starts;
     json["summary"] = run.summary;
     json["warnings"] = warnings_of(run);
-    out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    out << json_document(json);
     return 0;
   }
   out << text_of(run);

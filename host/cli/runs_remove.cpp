@@ -192,9 +192,7 @@ int remove_runs(const RunsArgs& args, std::ostream& out) {
     print_sentence(ddh::str("'", one_line(one.folder.string()), "' was not removed: ", one.refused));
   }
   if (args.json)
-    out << Json({{"removed", removed}, {"kept", kept}, {"bytes", bytes}})
-               .dump(2, ' ', false, Json::error_handler_t::replace)
-        << '\n';
+    out << json_document({{"removed", removed}, {"kept", kept}, {"bytes", bytes}});
   else
     out << "removed " << counted(removed.size(), "run") << '\n';
   return kept.empty() ? 0 : 1;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cli/runs_values.cpp: `ddhost runs tail`, `ddhost runs plot` and `ddhost runs diff`.
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -43,15 +42,7 @@ Json json_of(const MetricsRow& row) {
 }
 
 void print_row(const MetricsRow& row, bool json, std::ostream& out) {
-  out << (json ? json_of(row).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" : text_of(row));
-}
-
-size_t terminal_columns() {
-  winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  const char* const given = std::getenv("COLUMNS");
-  const int columns = given == nullptr ? 0 : std::atoi(given);
-  return columns > 0 && columns < 10'000 ? static_cast<size_t>(columns) : 80;
+  out << (json ? json_line(json_of(row)) + "\n" : text_of(row));
 }
 
 bool is_dumb() {
@@ -197,14 +188,15 @@ int plot_runs(const RunsArgs& args, std::ostream& out) {
       for (const Point& point : line.points) points.push_back({point.x, point.y});
       json.push_back({{"name", line.name}, {"points", points}});
     }
-    out << json.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+    out << json_line(json) << '\n';
   } else if (!args.svg_file.empty()) {
     replace_durably(fs::absolute(args.svg_file), as_svg(chart, 900, 420, /*is_file=*/true));
     out << args.svg_file.string() << '\n';
   } else if (is_dumb()) {
     out << as_list(chart);
   } else {
-    out << as_braille(chart, args.width > 0 ? args.width : terminal_columns(), args.height, takes_color());
+    const size_t columns = terminal_columns(STDOUT_FILENO, columns_of_environment(80));
+    out << as_braille(chart, args.width > 0 ? args.width : columns, args.height, takes_color());
   }
   return 0;
 }
@@ -213,7 +205,7 @@ int diff_runs(const RunsArgs& args, std::ostream& out) {
   const PastRun a = read_past_run(named_run(args, args.runs.at(0)), Rows::few),
                 b = read_past_run(named_run(args, args.runs.at(1)), Rows::few);
   const Json diff = run_diff(a, b);
-  out << (args.json ? diff.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : fitted(diff_text(diff, a, b)));
+  out << (args.json ? json_document(diff) : fitted(diff_text(diff, a, b)));
   return diff.at("values").at("first").is_null() ? 0 : 1;
 }
 

@@ -66,7 +66,7 @@ class Smoke {
     if (line_.json) {
       Json json = {{"is_ok", code == 0}, {"folder", folder_.string()}, {"parts", parts_}};
       if (!sentence_.empty()) json["sentence"] = sentence_;
-      json_out_ << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+      json_out_ << json_document(json);
     }
     return code;
   }

@@ -35,9 +35,7 @@ std::vector<std::string> with_model(const CommandLine& line, const char* command
   return words;
 }
 
-void print_tuned(const Json& json, std::ostream& out) {
-  out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
-}
+void print_tuned(const Json& json, std::ostream& out) { out << json_document(json); }
 
 // Samples of a rank's step, and how they are cut.
 struct Batch {

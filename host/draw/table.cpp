@@ -46,6 +46,7 @@ std::string as_text(const Table& table, size_t most_columns, size_t width) {
   std::vector<size_t> widths(table.head.size(), 0);
   std::vector<std::vector<std::string>> lines = {table.head};
   lines.insert(lines.end(), table.rows.begin(), table.rows.end());
+  for (std::vector<std::string>& line : lines) line.resize(widths.size());
   for (size_t i = 0; i < widths.size(); ++i)
     for (std::vector<std::string>& line : lines) {
       line[i] = cut_to(one_line(line[i]), limit(i == 0 ? width / 2 : width - std::min(width, widths[0] + 2)));

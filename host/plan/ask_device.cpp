@@ -156,7 +156,7 @@ std::vector<DeviceAnswer> ask_devices(const fs::path& file, InterfaceLookup look
       none.problem = plain_text(sentence_of(error));
       answers = Json::array({as_json(none)});
     }
-    return answers.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return json_line(answers);
   });
   const std::optional<std::string> text = child.answer(ChildProcess::Clock::now() + kLimit);
   const Json answers = text ? Json::parse(*text, nullptr, /*allow_exceptions=*/false) : Json();

@@ -282,7 +282,7 @@ std::string answered(uint64_t memory_bytes, ConvertRecord& record, Body&& body) 
     answer = {{"code", DDH_INTERNAL}, {"sentence", sentence_of(error)}};
   }
   answer["notes"] = host.notes();
-  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_line(answer);
 }
 
 }  // namespace

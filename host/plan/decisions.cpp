@@ -41,7 +41,7 @@ void publish_decisions(const PreparedRun& run, Kv& kv) {
               {"hidden", Json::array()},
               {"config", run.config.effective()}};
   if (run.final_weights != nullptr) out["hidden"] = texts(run.final_weights->hidden());
-  kv.set(kKey, out.dump(-1, ' ', false, Json::error_handler_t::replace));
+  kv.set(kKey, json_line(out));
 }
 
 Json await_decisions(Kv& kv, std::chrono::milliseconds timeout) { return read_json(kv.get(kKey, timeout)); }

@@ -73,7 +73,7 @@ std::string run_facts(const PreparedRun& run, const std::vector<std::string>& wa
   facts["given"] = run.config.given();
   facts["warnings"] = Json::array();
   for (const std::string& warning : warnings) facts["warnings"].push_back(plain_text(warning));
-  return facts.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_line(facts);
 }
 
 }  // namespace ddhost

@@ -110,7 +110,7 @@ std::string report(const fs::path& file, InterfaceLookup lookup, MissingInterfac
   } catch (const std::exception& error) {
     answer = {{"code", DDH_INTERNAL}, {"sentence", sentence_of(error)}};
   }
-  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_line(answer);
 }
 
 constexpr int kLoaderGivesUp = 127;  // the exit code of ld.so
@@ -162,7 +162,7 @@ std::string report_all(const std::vector<fs::path>& files, InterfaceLookup looku
     answers[*at] =
         one.facts ? Json{{"library", to_json(*one.facts)}} : Json{{"code", one.code}, {"sentence", one.problem}};
   }
-  return Json(answers).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_line(Json(answers));
 }
 
 std::vector<Probed> probe_folder(const std::vector<fs::path>& files, InterfaceLookup lookup,

@@ -53,7 +53,7 @@ void answer_questions(const std::string& first, std::istream& in, std::ostream& 
   do {
     std::unique_ptr<WireListener> wire;
     const Json said = {{"ddhost", answer(read_json(line), devices, wire)}};
-    out << said.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n' << std::flush;
+    out << json_line(said) << '\n' << std::flush;
     if (wire != nullptr) wire->serve(std::chrono::steady_clock::now() + kLongestMeasurement);
   } while (std::getline(in, line));
 }

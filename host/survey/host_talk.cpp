@@ -53,7 +53,7 @@ HostTalk::~HostTalk() {
 }
 
 void HostTalk::say(const Json& question) {
-  const std::string line = question.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string line = json_line(question) + "\n";
   for (size_t done = 0; done < line.size();) {
     const ssize_t n = ::write(to_.get(), line.data() + done, line.size() - done);
     if (n < 0 && errno == EINTR) continue;

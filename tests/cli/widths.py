@@ -53,6 +53,9 @@ with tempfile.TemporaryDirectory() as folder:
                 # A word cannot be broken: the name of an option or a path may be longer than the terminal is wide.
                 is_word = len(line.split()) == 1
                 require(len(line) <= columns or is_word, f"{words} at {columns} columns prints {len(line)}: {line!r}")
+    # A serial line knows no width.
+    text = printed(0, ["runs", "ls", folder], COLUMNS="50").replace("\r", "")
+    require(max(map(len, text.split("\n"))) <= 50, f"COLUMNS of a terminal without a width is not taken: {text!r}")
     wide = subprocess.run([PROGRAM, "runs", "show", f"{folder}/first"], check=True, capture_output=True, text=True).stdout
     require(max(map(len, wide.split("\n"))) > 100, "a file has all columns of a table side by side")
     train = ["--model", TOY, "train.steps=300", f"run.dir={folder}/plain"]

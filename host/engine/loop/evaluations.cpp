@@ -152,8 +152,7 @@ void print_evaluations(const TrainSetup& setup, const std::vector<int32_t>& prog
     }
     write_stdout(text);
   }
-  if (as_json && setup.services.seat.rank == 0)
-    write_stdout(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  if (as_json && setup.services.seat.rank == 0) write_stdout(json_document(json));
 }
 
 bool evaluates(const RunConfig& config) {

@@ -29,9 +29,7 @@ Json read_history(const fs::path& file) {
   return none;
 }
 
-void write_history(const fs::path& file, const Json& history) {
-  replace_durably(file, history.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-}
+void write_history(const fs::path& file, const Json& history) { replace_durably(file, json_document(history)); }
 
 }  // namespace
 

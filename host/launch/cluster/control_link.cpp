@@ -40,7 +40,7 @@ ControlLink::ControlLink(Fd socket, std::chrono::milliseconds heartbeat)
 
 void ControlLink::send(const Json& message) {
   if (!lost_.empty()) return;
-  out_ += framed(message.dump(-1, ' ', false, Json::error_handler_t::replace));
+  out_ += framed(json_line(message));
   write_some();
 }
 

@@ -87,7 +87,7 @@ RemoteAgents::RemoteAgents(const std::vector<Agent>& agents, const std::string& 
       ddh::fail(DDH_RESOURCE_EXHAUSTED, "ssh can't be started for host ", agent.host, ": ", std::strerror(errno));
     if (pid == 0) become_program(remote_command(agent.host, ssh_config), its.get(), STDOUT_FILENO, STDERR_FILENO);
     processes_.push_back({pid, agent.host});
-    const std::string line = to_json(agent.order).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    const std::string line = json_line(to_json(agent.order)) + "\n";
     for (size_t done = 0; done < line.size();) {
       const ssize_t n = ::send(mine.get(), line.data() + done, line.size() - done, MSG_NOSIGNAL);
       if (n < 0 && errno == EINTR) continue;

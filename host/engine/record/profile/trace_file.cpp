@@ -55,9 +55,7 @@ Json event_of(const TraceSpan& span, const ddh_model_desc& model, int64_t step, 
 
 void write_trace(const StepProfile& profile, const ddh_model_desc& model, int32_t rank) {
   std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
-  const auto add = [&text](const Json& one) {
-    text += one.dump(-1, ' ', false, Json::error_handler_t::replace) + ",\n";
-  };
+  const auto add = [&text](const Json& one) { text += json_line(one) + ",\n"; };
   add(metadata("process_name", ddh::str("rank ", rank), rank, 0));
   for (uint32_t thread = 0; thread < profile.threads().size(); ++thread)
     add(metadata("thread_name", profile.threads()[thread], rank, thread));
