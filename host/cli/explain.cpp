@@ -119,7 +119,7 @@ Explanation explained(const PluginFacts& plugin) {
   const std::string kind = kind_name(plugin.kind);
   Explanation out{kind + " '" + plugin.id + "'", {}};
   out.add("meaning", plugin.summary);
-  out.add_cost(cost_of(kind, plugin.id), "`ddhost plan --" + kind + " " + plugin.id + "`");
+  out.add_cost(cost_of(kind, plugin.id), "`ddhost plan " + key_of(plugin) + "=" + plugin.id + "`");
   const std::vector<std::string> words = words_of_value(key_of(plugin), plugin.id);
   if (!words.empty()) out.add("other names", joined(words));
   std::vector<std::string> keys;
@@ -174,7 +174,7 @@ void print(const std::vector<Explanation>& all, bool as_json, std::ostream& out)
   if (as_json) {
     Json json = Json::array();
     for (const Explanation& one : all) json.push_back(one.json());
-    out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    out << json_document(json);
     return;
   }
   const size_t columns = terminal_columns(STDOUT_FILENO);

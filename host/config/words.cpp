@@ -66,6 +66,16 @@ void require_objects_of_texts(const std::string& file, const std::string& name, 
   for (const auto& [key, words] : all.items()) require_texts(file, name + "." + key, words);
 }
 
+void require_list_of_texts(const std::string& file, const std::string& name, const Json& list) {
+  if (!list.is_array() || !std::all_of(list.begin(), list.end(), [](const Json& one) { return one.is_string(); }))
+    ill_formed_table(file, name);
+}
+
+// Whether `word` is one of `words`, with blanks between them.
+bool is_word_of(const std::string& words, const std::string& word) {
+  return (" " + words + " ").find(" " + word + " ") != std::string::npos;
+}
+
 }  // namespace
 
 std::string our_command(std::string_view word) {
@@ -126,8 +136,14 @@ std::vector<std::string> words_of_value(const std::string& key, const std::strin
 Cost cost_of(const std::string& kind, const std::string& name) {
   Cost out;
   for_each_table("costs", kind, [&](const Json& costs) {
-    if (costs.contains(name))
-      out = {costs[name].value("bytes", ""), costs[name].value("time", ""), costs[name].value("smoke", "")};
+    for (const auto& [names, cost] : costs.items())
+      if (is_word_of(names, name)) out = {cost.value("bytes", ""), cost.value("time", ""), cost.value("smoke", "")};
+  });
+  if (kind != "option" || !out.bytes.empty() || !out.time.empty()) return out;
+  const std::string section = name.substr(0, name.find('.'));
+  for_each_table("costs", "none", [&](const Json& free) {
+    if (std::any_of(free.begin(), free.end(), [&](const Json& one) { return one == name || one == section; }))
+      out.bytes = out.time = "none";
   });
   return out;
 }
@@ -141,7 +157,9 @@ void check_words(const std::string& file, const Json& table) {
   }
   if (const auto costs = table.find("costs"); costs != table.end()) {
     if (!costs->is_object()) ill_formed_table(file, "costs");
-    for (const auto& [kind, content] : costs->items()) require_objects_of_texts(file, "costs." + kind, content);
+    for (const auto& [kind, content] : costs->items())
+      kind == "none" ? require_list_of_texts(file, "costs.none", content)
+                     : require_objects_of_texts(file, "costs." + kind, content);
   }
 }
 
