@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes the documented losses of a configuration (run.known_curve).
-usage: known_curve.py OUT.json RUN_FOLDER OTHER_SEED_RUN_FOLDER...
+usage: known_curve.py [--every N] OUT.json RUN_FOLDER OTHER_SEED_RUN_FOLDER...
 
 The losses are those of the first run. The noise of a step is how far the runs with other seeds are from it, at most, within two
-steps before and after.
+steps before and after. --every N keeps the first step and each N-th.
 """
 import json
 import os
@@ -44,9 +44,12 @@ def options_of(config):
 
 
 def main():
-    if len(sys.argv) < 4:
+    words, every = sys.argv[1:], 1
+    if words[:1] == ["--every"]:
+        every, words = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0, words[2:]
+    if len(words) < 3 or every < 1:
         sys.exit(__doc__.splitlines()[0] + " " + __doc__.splitlines()[1])
-    out, folder, others = sys.argv[1], sys.argv[2], [losses_of(one) for one in sys.argv[3:]]
+    out, folder, others = words[0], words[1], [losses_of(one) for one in words[2:]]
     losses = losses_of(folder)
     if any(len(one) != len(losses) for one in others):
         sys.exit("the runs have different numbers of steps")
@@ -54,9 +57,12 @@ def main():
     noise = [max(far[max(0, i - REACH):i + REACH + 1]) for i in range(len(far))]
     with open(os.path.join(folder, "config.json")) as file:
         config = json.load(file)
+    steps = [step for step in range(1, len(losses) + 1) if step == 1 or step % every == 0]
+    curve = {"options": options_of(config)} | ({"steps": steps} if every > 1 else {})
+    curve["losses"] = [losses[step - 1] for step in steps]
+    curve["noise"] = [float(f"{noise[step - 1]:.3g}") for step in steps]
     with open(out, "w") as file:
-        json.dump({"options": options_of(config), "losses": losses, "noise": [float(f"{n:.3g}") for n in noise]}, file,
-                  indent=1)
+        json.dump(curve, file, indent=1)
         file.write("\n")
 
 

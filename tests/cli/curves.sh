@@ -50,6 +50,7 @@ draws curve ranking/metrics.jsonl out.svg
 draws ranking_curve out.svg recall@20 2 ranking 1=0.3
 refuses usage curve
 refuses usage ranking_curve out.svg recall@20
+refuses usage known_curve --every x out.json run run
 refuses "can't be read" curve none.jsonl out.svg
 refuses "has a number under loss" curve empty/metrics.jsonl out.svg
 refuses "row 1, is no JSON" curve words/metrics.jsonl out.svg

@@ -72,10 +72,15 @@ KnownCurve::KnownCurve(const std::string& text, const std::string& config_text, 
   if (!has("losses", is_list) || !has("noise", is_list) || file["noise"].size() != file["losses"].size() ||
       !has("options", [](const SortedJson& value) { return value.is_object(); }))
     ddh::fail(DDH_DATA_LOSS, "it has no lists 'losses' and 'noise' of one length and no object 'options'");
+  const bool has_every_step = !file.contains("steps");
+  if (!has_every_step && (!has("steps", is_list) || file["steps"].size() != file["losses"].size()))
+    ddh::fail(DDH_DATA_LOSS, "its 'steps' is no list of the length of 'losses'");
   for (size_t i = 0; i < file["losses"].size(); ++i) {
-    if (!file["losses"][i].is_number() || !file["noise"][i].is_number())
-      ddh::fail(DDH_DATA_LOSS, "entry ", i, " of 'losses' or 'noise' is no number");
-    points_[static_cast<int64_t>(i) + 1] = {file["losses"][i].get<double>(), file["noise"][i].get<double>()};
+    if (!file["losses"][i].is_number() || !file["noise"][i].is_number() ||
+        !(has_every_step || file["steps"][i].is_number_integer()))
+      ddh::fail(DDH_DATA_LOSS, "entry ", i, " of 'steps', 'losses' or 'noise' is no number");
+    const int64_t step = has_every_step ? static_cast<int64_t>(i) + 1 : file["steps"][i].get<int64_t>();
+    points_[step] = {file["losses"][i].get<double>(), file["noise"][i].get<double>()};
   }
   const SortedJson config =
       SortedJson::parse(config_text, nullptr, /*allow_exceptions=*/true, /*ignore_comments=*/true);
@@ -99,7 +104,7 @@ void KnownCurve::add(int64_t step, double loss) {
 }
 
 std::string KnownCurve::verdict() const {
-  if (!first_other_) return ddh::str("same bits in all ", counted(static_cast<uint64_t>(compared_), "step"));
+  if (!first_other_) return ddh::str("same bits in all ", counted(static_cast<uint64_t>(compared_), "documented step"));
   const auto differ = ddh::str("other bits from step ", first_other_->step, " on");
   if (!first_outside_) return "within the noise; " + differ;
   return ddh::str("it left the noise at step ", first_outside_->step, ", with ", loss_text(first_outside_->loss),
