@@ -94,14 +94,13 @@ Outcome Supervisor::run() {
   }
   Outcome outcome = own_outcome();
   outcome.has_begun = has_begun();
-  if (outcome.has_begun && outcome.exit_code != 0)
-    outcome.numbers = numbers_of_ranks(progress_, args_.ranks_here()).dump();
+  outcome.numbers = numbers_after(outcome);
   outcome.again = starts_again(outcome);
   if (args_.cluster == nullptr) return outcome;
   if (args_.cluster->is_head()) {
     args_.cluster->tell_end_is_near();
     if (args_.before_others_end) args_.before_others_end(outcome);
-    args_.cluster->tell_end(outcome.exit_code, outcome.again);
+    args_.cluster->tell_end(outcome.exit_code, outcome.again, Json::array());
     return outcome;
   }
   // The head prints the sentence.
@@ -141,7 +140,20 @@ void Supervisor::tell_end() {
   if (has_told_end_ || args_.cluster->is_head()) return;
   has_told_end_ = true;
   const Outcome outcome = own_outcome();
-  args_.cluster->tell_end(outcome.exit_code, false);
+  const bool has_failed = has_begun() && outcome.exit_code != 0;
+  args_.cluster->tell_end(outcome.exit_code, false,
+                          has_failed ? numbers_of_ranks(progress_, args_.ranks_here()) : Json::array());
+}
+
+// Of all ranks of a run that has failed, for its page; "": it has not, or had not begun.
+std::string Supervisor::numbers_after(const Outcome& outcome) const {
+  if (!outcome.has_begun || outcome.exit_code == 0) return "";
+  Json all = numbers_of_ranks(progress_, args_.ranks_here());
+  if (args_.cluster == nullptr) return json_line(all);
+  const Json others = args_.cluster->numbers_of_members();
+  all.insert(all.end(), others.begin(), others.end());
+  std::sort(all.begin(), all.end(), [](const Json& a, const Json& b) { return a.at("rank") < b.at("rank"); });
+  return json_line(all);
 }
 
 void Supervisor::serve_cluster(const std::vector<pollfd>& polled) {

@@ -64,6 +64,7 @@ class Supervisor {
 
   [[nodiscard]] Outcome own_outcome() const;
   [[nodiscard]] bool has_begun() const;
+  [[nodiscard]] std::string numbers_after(const Outcome& outcome) const;
   [[nodiscard]] bool starts_again(const Outcome& outcome) const;
   [[nodiscard]] bool cluster_waits() const;
   void tell_end();

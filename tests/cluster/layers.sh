@@ -58,6 +58,8 @@ wait "$run" || rc=$?
 (($(date +%s%N) - began < 5000000000)) || fail "a killed rank ends the run after more than 5 s"
 [[ $rc == 1 ]] && grep -qE "^ddhost: host node2: rank [23] \(pid [0-9]+\) was killed by signal 9" "$work/killed.log" ||
   { cat "$work/killed.log"; fail "the killed rank is not named (exit code $rc)"; }
+(($(grep -cE '"rank": [0-3],' "$work/killed/run.json") == 4)) ||
+  { cat "$work/killed/run.json"; fail "the record of the failed run lacks ranks of a host"; }
 for n in 1 2; do
   [[ -z $(ssh -F "$work/ssh_config" "node$n" "ps -o pid= -C ddhost,ddhost-output" || true) ]] || fail "ranks are left on node$n"
 done

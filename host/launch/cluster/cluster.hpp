@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "engine/services/nodes.hpp"
 #include "launch/cluster/hostfile.hpp"
 #include "launch/cluster/placement.hpp"
@@ -81,8 +82,11 @@ class Cluster {
   virtual void tell_save() = 0;
   // The head, before tell_end: it will say nothing for a while.
   virtual void tell_end_is_near() {}
-  // This agent's ranks have ended. The head's is the verdict. `again`: the agents are to meet and start again.
-  virtual void tell_end(int exit_code, bool again) = 0;
+  // This agent's ranks have ended. The head's is the verdict. `again`: the agents are to meet and start again. `numbers`: of a
+  // member's ranks that have failed (launch/rank_numbers.hpp).
+  virtual void tell_end(int exit_code, bool again, const Json& numbers) = 0;
+  // The head: those of all members that have ended.
+  [[nodiscard]] virtual Json numbers_of_members() const { return Json::array(); }
   // In a child.
   virtual void forget() = 0;
 

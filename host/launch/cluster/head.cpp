@@ -27,6 +27,7 @@ struct Member {
   RankRange ranks;
   int store_guests = 0;
   bool has_ended = false;
+  Json numbers = Json::array();  // of its ranks, if they have failed
 };
 
 std::string ranks_text(RankRange ranks) {
@@ -96,11 +97,16 @@ class Head final : public Cluster {
     for (Member& member : members_)
       if (member.link != nullptr) member.link->flush(SteadyClock::now() + std::chrono::milliseconds(100));
   }
-  void tell_end(int exit_code, bool again) override {
+  void tell_end(int exit_code, bool again, const Json& /*numbers*/) override {
     tell_all({{"end", exit_code}, {"again", again}});
     const auto deadline = SteadyClock::now() + std::chrono::seconds(2);
     for (Member& member : members_)
       if (member.link != nullptr) member.link->finish(deadline);
+  }
+  [[nodiscard]] Json numbers_of_members() const override {
+    Json out = Json::array();
+    for (const Member& member : members_) out.insert(out.end(), member.numbers.begin(), member.numbers.end());
+    return out;
   }
   void forget() override {
     if (ssh_ != nullptr) ssh_->forget();
@@ -297,7 +303,9 @@ class Head final : public Cluster {
                                  message.value("by_peer", false)});
       if (message.contains("signal")) news.signals.push_back(message.at("signal").get<int>());
       if (message.contains("save")) news.save = true;
-      if (message.contains("end")) member.has_ended = true;
+      if (!message.contains("end")) continue;
+      member.has_ended = true;
+      member.numbers = message.at("ranks");
     }
     if (member.link->lost().empty() || member.has_ended) return;
     member.has_ended = true;

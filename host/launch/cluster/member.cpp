@@ -66,7 +66,9 @@ class AsMember final : public Cluster {
   }
   void tell_signal(int number) override { link_->send({{"signal", number}}); }
   void tell_save() override { link_->send({{"save", true}}); }
-  void tell_end(int exit_code, bool /*again*/) override { link_->send({{"end", exit_code}}); }
+  void tell_end(int exit_code, bool /*again*/, const Json& numbers) override {
+    link_->send({{"end", exit_code}, {"ranks", numbers}});
+  }
   void forget() override { link_.reset(); }
 
  private:
