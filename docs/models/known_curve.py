@@ -61,6 +61,9 @@ def main():
     curve = {"options": options_of(config)} | ({"steps": steps} if every > 1 else {})
     curve["losses"] = [losses[step - 1] for step in steps]
     curve["noise"] = [float(f"{noise[step - 1]:.3g}") for step in steps]
+    with open(os.path.join(folder, "run.json")) as file:
+        start = json.load(file)["starts"][-1]
+    curve["surroundings"] = {"epoch_samples": start["epoch_samples"], "instructions": start["machine"]["instructions"]}
     with open(out, "w") as file:
         json.dump(curve, file, indent=1)
         file.write("\n")

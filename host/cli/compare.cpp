@@ -6,17 +6,39 @@
 #include "cli/commands.hpp"
 #include "cli/measured_runs.hpp"
 
+namespace fs = std::filesystem;
+
 namespace ddhost {
+namespace {
+
+// Of several models each has its own names of sizes: those that it accepts, or all if it accepts none.
+std::vector<std::string> sizes_of(const std::string& model, const CommandLine& line,
+                                  const std::vector<std::string>& sizes) {
+  if (line.compare.models.size() < 2 || sizes.size() < 2) return sizes;
+  require_own_folder(line.compare.out);
+  const fs::path asked = line.compare.out / "rounds" / "asked.txt";
+  fs::create_directories(asked.parent_path());
+  std::vector<std::string> out;
+  for (const std::string& size : sizes) {
+    std::vector<std::string> words = words_of_options(line);
+    words.insert(words.begin(), "train");
+    words.insert(words.end(), {"--model", model, "model.size=" + size, "--dry-run"});
+    if (run_child(words, asked, asked).code == 0) out.push_back(size);
+  }
+  return out.empty() ? sizes : out;
+}
+
+}  // namespace
 
 int compare_strategies(const CommandLine& line, std::ostream& out) {
   const auto or_one = [](const std::vector<std::string>& list) {
     return list.empty() ? std::vector<std::string>{""} : list;
   };
+  const StopSignals signals;
   std::vector<ComparedCase> cases;
   for (const std::string& model : or_one(line.compare.models))
-    for (const std::string& size : or_one(line.compare.sizes))
+    for (const std::string& size : sizes_of(model, line, or_one(line.compare.sizes)))
       for (const std::string& strategy : line.compare.strategies) cases.push_back({model, size, strategy, {}});
-  const StopSignals signals;
   MeasuredRuns runs(line, cases);
   const int code = runs.measure();
   const auto is_there = [](const Measured& one) { return one.is_there(); };

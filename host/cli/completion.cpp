@@ -2,6 +2,7 @@
 //
 // cli/completion.cpp: `ddhost completion`. The script holds all words, so that completing them starts no process.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <ostream>
 #include <set>
@@ -13,6 +14,10 @@
 
 namespace ddhost {
 namespace {
+
+// Commands that take keys.
+constexpr std::array<std::string_view, 8> kRunCommands = {"train",   "eval", "generate", "plan",
+                                                          "compare", "tune", "smoke",    "data"};
 
 // All that can be completed.
 struct Words {
@@ -46,6 +51,7 @@ Words words_of(const Registry& registry, const CompletionArgs& args) {
     for (const std::string& key : {kind + ".plugin", kind + ".plugins", kind + ".type"})
       if (out.keys.contains(key)) out.values[key].insert(plugin.id);
     out.values["--" + kind].insert(plugin.id);
+    if (plugin.kind == DDH_KIND_STRATEGY) out.values["--strategies"].insert(plugin.id);
     out.values["inspect"].insert(plugin.id);
     out.values["explain"].insert(plugin.id);
   }
@@ -100,7 +106,9 @@ void print_bash(const Words& words, std::ostream& out) {
          "  if [[ $before == '=' ]]; then key=${COMP_WORDS[COMP_CWORD-2]}; fi\n"
          "  if [[ -z $key && ($before == -* || $COMP_CWORD -eq 2) ]]; then key=$before; fi\n"
          "  if [[ -n $key && $cur != -* ]]; then _ddhost_values \"$key\"; fi\n"
-         "  if [[ -n $words ]]; then\n"
+         "  if [[ $key == --strategies && $cur == *,* ]]; then\n"
+         "    COMPREPLY=($(compgen -P \"${cur%,*},\" -W \"$words\" -- \"${cur##*,}\"))\n"
+         "  elif [[ -n $words ]]; then\n"
          "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
          "  elif [[ $cur == -* ]]; then\n"
          "    _ddhost_flags \"${COMP_WORDS[1]}\"\n"
@@ -139,6 +147,7 @@ void print_zsh(const Words& words, std::ostream& out) {
          "  fi\n"
          "  if [[ $cur != -* && ($before == -* || $at -eq 3) ]]; then\n"
          "    _ddhost_values $before\n"
+         "    if [[ $before == --strategies ]]; then compset -P '*,'; fi\n"
          "    if [[ -n $words ]]; then compadd -- ${=words}; return; fi\n"
          "    if [[ $before == -* ]]; then _files; return; fi\n"
          "  fi\n"
@@ -149,7 +158,24 @@ void print_zsh(const Words& words, std::ostream& out) {
          "if [[ $funcstack[1] == _ddhost ]]; then _ddhost \"$@\"; else compdef _ddhost ddhost; fi\n";
 }
 
+std::string names_of_others(const Words& words) {
+  std::string out = "help";
+  for (const CommandWords& command : words.commands)
+    if (command.name != "train") out += " " + command.name;
+  return out;
+}
+
+// Commands that take no options of a run.
+std::string commands_without_keys(const Words& words) {
+  std::string out = "help";
+  for (const CommandWords& command : words.commands)
+    if (std::find(kRunCommands.begin(), kRunCommands.end(), command.name) == kRunCommands.end())
+      out += " " + command.name;
+  return out;
+}
+
 void print_fish(const Words& words, std::ostream& out) {
+  const std::string seen = "__fish_seen_subcommand_from ";
   out << "# Completion of ddhost for fish, made by `ddhost completion fish`. Put it into\n"
          "# ~/.config/fish/completions/ddhost.fish.\n"
          "complete -c ddhost -n __fish_use_subcommand -f -a '"
@@ -161,8 +187,7 @@ void print_fish(const Words& words, std::ostream& out) {
           << "'\n";
     for (const std::string& flag : command.flags) {
       const auto values = words.values.find(flag);
-      const std::string when = command.name == "train" ? "not __fish_seen_subcommand_from eval generate plan"
-                                                       : "__fish_seen_subcommand_from " + command.name;
+      const std::string when = command.name == "train" ? "not " + seen + names_of_others(words) : seen + command.name;
       out << "complete -c ddhost -n '" << when << "' -l " << flag.substr(2)
           << (values == words.values.end() ? "" : " -x -a '" + joined(values->second) + "'") << '\n';
     }
@@ -172,7 +197,8 @@ void print_fish(const Words& words, std::ostream& out) {
     std::string all;
     if (values != words.values.end())
       for (const std::string& value : values->second) all += (all.empty() ? "" : " ") + key + "=" + value;
-    out << "complete -c ddhost -f -a '" << (all.empty() ? key + "=" : all) << "'\n";
+    out << "complete -c ddhost -n 'not " << seen << commands_without_keys(words) << "' -a '"
+        << (all.empty() ? key + "=" : all) << "'\n";
   }
 }
 

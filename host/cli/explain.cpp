@@ -62,18 +62,28 @@ struct Explanation {
   }
 };
 
-// A value that differs from the default.
+// Another number than the default, if the option takes one.
+std::string other_number(const Option& option) {
+  const double preset = option.preset.is_number() ? option.preset.get<double>() : 0;
+  const bool is_whole = option.takes("integer");
+  const auto is_legal = [&](double value) {
+    return value >= option.minimum.value_or(value) && value <= option.maximum.value_or(value) &&
+           (!option.above || value > *option.above);
+  };
+  for (const double value : {is_whole ? 2 * preset : preset / 2, preset + 1})
+    if (value != preset && is_legal(value)) return number_text(value);
+  return preset != 0 || option.preset.is_number() ? shown(option.preset) : number_text(option.minimum.value_or(1));
+}
+
+// A value that differs from the default, if it can be made from the option's type.
 std::string example_value(const Option& option) {
   if (option.legal.is_array())
     for (const Json& value : option.legal)
       if (value != option.preset) return value.is_string() ? value.get<std::string>() : value.dump();
   if (option.takes("boolean")) return option.preset == Json(true) ? "false" : "true";
   if (option.is_path) return "PATH";
-  if (option.takes("integer") || option.takes("number")) {
-    if (option.preset.is_number() && option.preset != Json(0)) return shown(option.preset);
-    return option.minimum.value_or(0) > 1 ? number_text(*option.minimum) : "1";
-  }
-  if (option.takes("array")) return "[]";
+  if (option.takes("integer") || option.takes("number")) return other_number(option);
+  if (option.takes("array")) return option.preset.is_array() ? option.preset.dump() : "[]";
   return option.preset.is_string() && option.preset != Json("") ? option.preset.get<std::string>() : "NAME";
 }
 
@@ -98,13 +108,37 @@ std::vector<std::string> other_names(const KnownOption& known) {
   return out;
 }
 
+// Whether a run without settings has the option.
+bool is_of_default(const KnownOption& known) {
+  const std::string section = known.key.substr(0, known.key.find('.'));
+  const auto defaults = default_options().find(section);
+  if (known.plugin.empty() || defaults == default_options().end()) return known.plugin.empty();
+  const std::string id = defaults->value("plugin", defaults->value("type", ""));
+  return known.plugin.ends_with(" '" + id + "'");
+}
+
+// "--strategy zero3 " for "strategy 'zero3'".
+std::string flag_of(const std::string& plugin) {
+  const size_t end = plugin.find(" '");
+  if (end == std::string::npos) return "";
+  return "--" + plugin.substr(0, end) + " " + plugin.substr(end + 2, plugin.size() - end - 3) + " ";
+}
+
+// A word of a shell.
+std::string as_word(const std::string& text) {
+  return text.find_first_of("\"[]{}() ") == std::string::npos ? text : "'" + text + "'";
+}
+
 Explanation explained(const KnownOption& known) {
   Explanation out{known.key + (known.plugin.empty() ? "" : " of " + plain_text(known.plugin, kShownValue)), {}};
+  const Cost cost = cost_of("option", known.key);
   out.add("meaning", known.option.description);
   out.add("values", values_text(known.option));
-  out.add_cost(cost_of("option", known.key), "`ddhost plan " + known.key + "=...`");
+  out.add_cost(cost, "`ddhost plan " + known.key + "=...`");
   if (const std::vector<std::string> names = other_names(known); !names.empty()) out.add("other names", joined(names));
-  out.add("example", "ddhost " + known.key + "=" + example_value(known.option));
+  const std::string value = cost.example.empty() ? example_value(known.option) : cost.example;
+  out.add("example",
+          "ddhost " + (is_of_default(known) ? "" : flag_of(known.plugin)) + as_word(known.key + "=" + value));
   return out;
 }
 
@@ -112,6 +146,7 @@ Explanation explained(const KnownOption& known) {
 std::string key_of(const PluginFacts& plugin) {
   const std::string kind = kind_name(plugin.kind);
   if (plugin.kind == DDH_KIND_SCHEDULE) return kind + ".type";
+  if (plugin.kind == DDH_KIND_FORMAT) return "run.format";
   return plugin.kind == DDH_KIND_MONITOR ? kind + ".plugins" : kind + ".plugin";
 }
 
@@ -126,7 +161,7 @@ Explanation explained(const PluginFacts& plugin) {
   for (const KnownOption& known : known_options({plugin}))
     if (!known.plugin.empty()) keys.push_back(known.key);
   out.add("options", keys.empty() ? "none" : joined(keys));
-  out.add("example", plugin.kind == DDH_KIND_FORMAT ? "ddhost run.format=" + plugin.id + " --weights FILE eval"
+  out.add("example", plugin.kind == DDH_KIND_FORMAT ? "ddhost eval run.format=" + plugin.id + " --weights FILE"
                                                     : "ddhost --" + kind + " " + plugin.id);
   return out;
 }
@@ -135,15 +170,6 @@ bool is_named(const KnownOption& known, const std::string& word) {
   const std::string section = known.key.substr(0, known.key.size() - known.option.name.size());
   return known.key == word || std::any_of(known.aliases.begin(), known.aliases.end(),
                                           [&](const Alias& alias) { return section + alias.name == word; });
-}
-
-// Whether a run without settings has the option.
-bool is_of_default(const KnownOption& known) {
-  const std::string section = known.key.substr(0, known.key.find('.'));
-  const auto defaults = default_options().find(section);
-  if (known.plugin.empty() || defaults == default_options().end()) return known.plugin.empty();
-  const std::string id = defaults->value("plugin", defaults->value("type", ""));
-  return known.plugin.ends_with(" '" + id + "'");
 }
 
 // Plugins of a kind often have an option of the same name, with their own default. One is shown.
@@ -202,7 +228,7 @@ std::vector<std::filesystem::path> files_for(const Registry& registry, const std
     if (known.option.name == word && near.empty()) near = known.key;
   }
   std::string ours = near.empty() ? our_option(word, "") : "";
-  for (const char* key : {"strategy.plugin", "optimizer.plugin", "model.plugin", "schedule.type"})
+  for (const char* key : {"strategy.plugin", "optimizer.plugin", "model.plugin", "schedule.type", "model.size"})
     if (ours.empty() && near.empty()) ours = our_value(key, word);
   if (near.empty()) near = nearest(word, names);
   const std::string hint = !ours.empty()   ? "; here it is " + ours

@@ -31,6 +31,23 @@ namespace {
 constexpr const char* kEpochs = "train.epochs";  // runs are measured by steps
 constexpr const char* kPage = "monitor.page";
 constexpr int64_t kProbeSteps = 4, kFewestSteps = 6, kMostSteps = 200;
+constexpr const char* kSettings = "compare.json";
+// Options of a run that take time or write files beside the steps, and files of a configuration may set them.
+constexpr std::array<const char*, 15> kUntimed = {"run.quiet=true",
+                                                  "run.sample_tokens=0",
+                                                  "run.report=false",
+                                                  "run.resume=none",
+                                                  "run.known_curve=",
+                                                  "train.eval_every=0",
+                                                  "train.eval_every_epochs=0",
+                                                  "train.save_final=",
+                                                  "checkpoint.every=0",
+                                                  "checkpoint.every_epochs=0",
+                                                  "checkpoint.every_minutes=0",
+                                                  "checkpoint.at_phase_end=false",
+                                                  "checkpoint.best.metric=",
+                                                  "checkpoint.on_exit=false",
+                                                  "launch.max_restarts=0"};
 constexpr std::array<int, 3> kStopSignals = {SIGINT, SIGTERM, SIGHUP};
 
 // Handlers have no argument.
@@ -57,6 +74,16 @@ int opened(const fs::path& file) {
   return fd;
 }
 
+Json settings_in(const fs::path& file) {
+  try {
+    Json settings = read_json(read_whole(file));
+    if (settings.is_object()) return settings;
+  } catch (const JsonError&) {
+    // Said below.
+  }
+  ddh::fail(DDH_DATA_LOSS, "'", file.string(), "' is damaged; give another --out, or remove its folder");
+}
+
 // "0.8M zero2".
 std::string name_of(const ComparedCase& of) {
   return ddh::str(one_line(of.group()), of.group().empty() ? "" : " ", one_line(of.strategy));
@@ -70,6 +97,9 @@ pid_t start(std::vector<std::string> words, const fs::path& output, const fs::pa
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  std::error_code ec;
+  if (fs::read_symlink("/proc/self/exe", ec).string().ends_with(" (deleted)"))
+    ddh::fail(DDH_FAILED_PRECONDITION, "the program was replaced while it ran; start the command again");
   const int out = opened(output), err = errors == output ? ::dup(out) : opened(errors);
   const pid_t pid = ::fork();
   if (pid == 0) {
@@ -90,11 +120,17 @@ pid_t start(std::vector<std::string> words, const fs::path& output, const fs::pa
 StopSignals::StopSignals() {
   struct sigaction mine {};
   mine.sa_handler = [](int signal) { last_signal() = signal; };
-  for (const int signal : kStopSignals) ::sigaction(signal, &mine, nullptr);
+  for (const int signal : kStopSignals) {
+    struct sigaction before {};
+    ::sigaction(signal, nullptr, &before);
+    if (before.sa_handler == SIG_IGN) continue;
+    ::sigaction(signal, &mine, nullptr);
+    before_[signal] = before;
+  }
 }
 
 StopSignals::~StopSignals() {
-  for (const int signal : kStopSignals) ::signal(signal, SIG_DFL);
+  for (const auto& [signal, before] : before_) ::sigaction(signal, &before, nullptr);
 }
 
 int StopSignals::seen() { return last_signal(); }
@@ -117,16 +153,32 @@ ChildEnd run_child(const std::vector<std::string>& words, const fs::path& output
   return end;
 }
 
-std::vector<std::string> words_of_options(const CommandLine& line) {
+void require_own_folder(const fs::path& out) {
+  constexpr std::array<std::string_view, 6> kOwn = {"rounds",      kSettings,      "compare.md",
+                                                    "compare.csv", "compare.html", "tuned.json"};
+  std::error_code ec;
+  if (!fs::exists(out, ec)) return;
+  for (const auto& entry : fs::directory_iterator(out))
+    if (std::find(kOwn.begin(), kOwn.end(), entry.path().filename().string()) == kOwn.end())
+      ddh::fail(DDH_ALREADY_EXISTS, "'", out.string(), "' exists and has '", entry.path().filename().string(),
+                "', which is of no comparison; give another --out");
+}
+
+std::vector<std::string> words_of_files(const CommandLine& line) {
   std::vector<std::string> words;
   if (!line.config_file.empty()) words = {"--config", line.config_file.string()};
   for (const ForeignChoice& choice : line.foreign) {  // --config knows such a file by its keys
     if (!words.empty())
       ddh::fail(DDH_INVALID_ARGUMENT, "'", words.back(), "' and '", choice.file.string(),
-                "' are two files, and a comparison takes one; `ddhost convert` makes one of ours");
+                "' are two files, and this command takes one; `ddhost convert` makes one of ours");
     words = {"--config", choice.file.string()};
     if (!choice.version.empty()) words.insert(words.end(), {"--compat", choice.format + "-" + choice.version});
   }
+  return words;
+}
+
+std::vector<std::string> words_of_options(const CommandLine& line) {
+  std::vector<std::string> words = words_of_files(line);
   for (const Override& one : line.overrides)
     if (one.source != "--model" && one.key != kEpochs && one.key != kPage) words.push_back(one.key + "=" + one.text);
   return words;
@@ -170,32 +222,35 @@ fs::path MeasuredRuns::folder_of(size_t at, int64_t round) const {
   return args_.out / "rounds" / ddh::str("case-", at + 1, "-round-", round + 1);
 }
 
-// The runs in --out must be those of this command.
+// The runs in --out must be those of this command, of this program, and of files with the same text.
 void MeasuredRuns::require_settings() {
   Json settings;
   for (const Measured& one : cases_) settings["cases"].push_back({one.of.group(), one.of.name()});
-  settings["config"] = line_.config_file.string();
+  settings["program"] = DDHOST_VERSION;
+  settings["files"] = Json::array();
+  const std::vector<std::string> files = words_of_files(line_);
+  for (size_t i = 0; i < files.size(); ++i)
+    settings["files"].push_back(i == 1 ? files[i] + "\n" + read_whole(files[i]) : files[i]);  // behind --config
   settings["options"] = Json::array();
   for (const Override& one : line_.overrides) settings["options"].push_back(one.key + "=" + one.text);
   settings["steps"] = args_.steps;
-  const fs::path file = args_.out / "compare.json";
+  require_own_folder(args_.out);
+  const fs::path file = args_.out / kSettings;
   std::error_code ec;
   if (fs::exists(file, ec)) {
-    Json before = read_json(read_whole(file));
+    Json before = settings_in(file);
     known_steps_ = before.value("chosen_steps", int64_t{0});
     before.erase("chosen_steps");
     if (before != settings)
       ddh::fail(DDH_ALREADY_EXISTS, "'", args_.out.string(),
                 "' holds a comparison with other settings; give another --out, or remove it");
-  } else if (fs::exists(args_.out, ec) && !fs::is_empty(args_.out, ec) && !fs::exists(args_.out / "rounds", ec)) {
-    ddh::fail(DDH_ALREADY_EXISTS, "'", args_.out.string(), "' exists and holds no comparison; give another --out");
   }
   fs::create_directories(args_.out / "rounds", ec);
   if (ec)
     ddh::fail(DDH_PERMISSION_DENIED, "'", args_.out.string(), "' can't be made: ", ec.message(),
               "; give another --out");
   settings_ = settings;
-  if (!fs::exists(file, ec)) replace_durably(fs::absolute(file), settings_.dump(2) + "\n");
+  if (!fs::exists(file, ec)) replace_durably(fs::absolute(file), json_document(settings_));
 }
 
 // The number of steps with which all rounds fit into the budget, found with a short run of each model.
@@ -210,25 +265,32 @@ void MeasuredRuns::settle_steps() {
   steps_ = args_.steps > 0 ? args_.steps : known_steps_;
   if (steps_ > 0) return;
   double start_s = 0, step_s = 0;
+  std::string probed;
   for (size_t at = 0; at < cases_.size() && StopSignals::seen() == 0; ++at) {
-    if (at > 0 && cases_[at].of.group() == cases_[at - 1].of.group()) continue;
-    const fs::path folder = args_.out / "rounds" / ddh::str("probe-", at + 1);
-    std::error_code ec;
-    fs::remove_all(folder, ec);
-    const ChildEnd end = run_child(words_of(cases_[at].of, kProbeSteps, folder), log_of(folder), log_of(folder));
-    const size_t n = static_cast<size_t>(std::count_if(
-        cases_.begin(), cases_.end(), [&](const Measured& one) { return one.of.group() == cases_[at].of.group(); }));
-    if (end.code != 0) continue;
-    Measured probe;
-    add_round(probe, folder, 1);
-    const double step = probe.step_ms.front() / 1e3;
-    step_s += step * static_cast<double>(n);
-    start_s += std::max(0.0, end.seconds - step * kProbeSteps) * static_cast<double>(n);
+    const std::string group = cases_[at].of.group() + '\n';  // a comparison of one model has a group without a name
+    if (group != probed && probe(at, step_s, start_s)) probed = group;
   }
   const double of_round = args_.budget_s * 0.85 / static_cast<double>(args_.rounds) - start_s;
   steps_ = step_s > 0 ? std::clamp(static_cast<int64_t>(of_round / step_s), kFewestSteps, kMostSteps) : kFewestSteps;
   settings_["chosen_steps"] = steps_;
-  if (StopSignals::seen() == 0) replace_durably(fs::absolute(args_.out) / "compare.json", settings_.dump(2) + "\n");
+  if (StopSignals::seen() == 0) replace_durably(fs::absolute(args_.out) / kSettings, json_document(settings_));
+}
+
+// Adds the times of all runs of the case's group, as a short run of the case has them. False: that run failed.
+bool MeasuredRuns::probe(size_t at, double& step_s, double& start_s) {
+  const fs::path folder = args_.out / "rounds" / ddh::str("probe-", at + 1);
+  std::error_code ec;
+  fs::remove_all(folder, ec);
+  const ChildEnd end = run_child(words_of(cases_[at].of, kProbeSteps, folder), log_of(folder), log_of(folder));
+  if (end.code != 0) return false;
+  Measured probe;
+  add_round(probe, folder, 1);
+  const auto n = static_cast<double>(std::count_if(
+      cases_.begin(), cases_.end(), [&](const Measured& one) { return one.of.group() == cases_[at].of.group(); }));
+  const double step = probe.step_ms.front() / 1e3;
+  step_s += step * n;
+  start_s += std::max(0.0, end.seconds - step * kProbeSteps) * n;
+  return true;
 }
 
 // The first steps of a run touch memory for the first time, and fill caches.
@@ -236,9 +298,7 @@ int64_t MeasuredRuns::warm_up(int64_t steps) { return std::clamp(steps / 5, int6
 
 std::vector<std::string> MeasuredRuns::words_of(const ComparedCase& of, int64_t steps, const fs::path& folder) const {
   std::vector<std::string> words = {"train"};
-  for (const char* word :
-       {"run.quiet=true", "run.sample_tokens=0", "run.report=false", "train.eval_every=0", "checkpoint.every=0"})
-    words.emplace_back(word);
+  words.insert(words.end(), kUntimed.begin(), kUntimed.end());  // what the user's words say counts more
   const std::vector<std::string> options = words_of_options(line_);
   words.insert(words.end(), options.begin(), options.end());
   if (!of.model.empty()) words.insert(words.end(), {"--model", of.model});

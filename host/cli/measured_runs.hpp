@@ -5,8 +5,11 @@
 // command goes on where it was interrupted.
 #pragma once
 
+#include <signal.h>
+
 #include <chrono>
 #include <iosfwd>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -25,6 +28,9 @@ class StopSignals {
   ~StopSignals();
   // The last signal; 0: none came.
   [[nodiscard]] static int seen();
+
+ private:
+  std::map<int, struct sigaction> before_;  // of the signals that were not ignored: nohup stays in effect
 };
 
 struct ChildEnd {
@@ -32,6 +38,9 @@ struct ChildEnd {
   std::string sentence;  // why it failed: the last that it printed
   double seconds = 0;
 };
+
+// Error: `out` is a folder of others, so nothing is written there.
+void require_own_folder(const std::filesystem::path& out);
 
 // Starts this program with other words, and waits for its end. Its output goes to `output`, its errors to `errors`, which may
 // be the same file.
@@ -56,6 +65,7 @@ class MeasuredRuns {
   [[nodiscard]] std::filesystem::path folder_of(size_t at, int64_t round) const;
   void require_settings();
   void settle_steps();
+  [[nodiscard]] bool probe(size_t at, double& step_s, double& start_s);
   static int64_t warm_up(int64_t steps);
   [[nodiscard]] std::vector<std::string> words_of(const ComparedCase& of, int64_t steps,
                                                   const std::filesystem::path& folder) const;
@@ -72,6 +82,8 @@ class MeasuredRuns {
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
+// The words that name the configuration file of `line`, one of ours or of another program. Error: there are two.
+std::vector<std::string> words_of_files(const CommandLine& line);
 // The words of a training that has the options of `line`, but for --model.
 std::vector<std::string> words_of_options(const CommandLine& line);
 

@@ -18,6 +18,7 @@
 #include "ddh/sdk/plugin.hpp"
 #include "draw/table.hpp"
 #include "draw/text.hpp"
+#include "report/followed_run.hpp"
 #include "report/past_run.hpp"
 #include "report/run_diff.hpp"
 #include "report/run_tables.hpp"
@@ -149,26 +150,30 @@ std::string diff_text(const Json& diff, const PastRun& a, const PastRun& b) {
 int tail_run(const RunsArgs& args, std::ostream& out) {
   constexpr std::chrono::milliseconds kPause{300};
   const fs::path folder = named_run(args, args.runs.front());
-  const size_t most = args.last > 0 ? args.last : 10;
-  std::deque<MetricsRow> last;
-  uint64_t seen = 0;
+  std::deque<MetricsRow> rows;
+  FollowedFile file;
+  Json summary;
+  bool is_known = false;  // what the file has; a run that starts again may take rows back
   const auto read = [&] {
-    uint64_t n = 0;
-    read_metrics(rows_file(folder), Rows::all, [&](const MetricsRow& row) {
-      if (n++ < seen) return true;
-      ++seen;
-      last.push_back(row);
-      if (last.size() > most) last.pop_front();
-      return true;
+    uint64_t pending = 0;
+    is_known = file.look(rows_file(folder), pending) && is_known;
+    if (pending == 0) return;
+    const size_t most = is_known ? SIZE_MAX : args.last > 0 ? args.last : 10;
+    is_known = true;
+    file.read(rows_file(folder), pending, [&](const std::string& line) {
+      if (std::optional<MetricsRow> row = row_of_line(line, summary)) rows.push_back(*std::move(row));
+      if (rows.size() > most) rows.pop_front();
     });
-    for (const MetricsRow& row : last) print_row(row, args.json, out);
-    last.clear();
+    for (const MetricsRow& row : rows) print_row(row, args.json, out);
+    rows.clear();
     if (!out.flush()) ddh::fail(DDH_RESOURCE_EXHAUSTED, kStdoutFailed);
   };
-  for (bool alive = true; alive;) {
-    alive = args.follow && is_alive(folder);
+  bool alive = args.follow && is_alive(folder);
+  read();
+  while (alive) {
+    std::this_thread::sleep_for(kPause);
+    alive = is_alive(folder);
     read();
-    if (alive) std::this_thread::sleep_for(kPause);
   }
   const PastRun run = read_past_run(folder, Rows::few);
   if (!args.json) out << "state: " << run.state() << '\n';

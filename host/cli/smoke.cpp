@@ -145,7 +145,8 @@ class Smoke {
   // Those of the run, but for its length, its folder and its files.
   [[nodiscard]] std::vector<std::string> words_of(const char* command) const {
     std::vector<std::string> words = {command};
-    if (!line_.config_file.empty()) words.insert(words.end(), {"--config", line_.config_file.string()});
+    const std::vector<std::string> files = words_of_files(line_);
+    words.insert(words.end(), files.begin(), files.end());
     for (const Override& one : line_.overrides)
       if (std::find(kReplaced.begin(), kReplaced.end(), one.key) == kReplaced.end())
         words.push_back(one.key + "=" + one.text);

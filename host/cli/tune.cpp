@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/measured_runs.hpp"
+#include "config/words.hpp"
 #include "ddh/sdk/memory/free_memory.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "draw/text.hpp"
@@ -60,6 +61,20 @@ Batch batch_of(const CommandLine& line, const fs::path& folder) {
   return {number("data", "micro_batch"), number("train", "grad_accum_steps"), number("run", "nproc")};
 }
 
+// Error: a strategy that is wanted is in no plan.
+void require_known(const std::vector<std::string>& wanted, const Json& plans) {
+  std::vector<std::string> names;
+  for (const Json& plan : plans) names.push_back(plan.value("strategy", std::string()));
+  for (const std::string& name : wanted) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    const std::string ours = our_value("strategy.plugin", name), near = nearest(name, names);
+    ddh::fail(DDH_NOT_FOUND, "there is no strategy '", plain_text(name, kShownValue), "'",
+              !ours.empty()   ? "; here it is " + ours
+              : !near.empty() ? "; did you mean '" + near + "'?"
+                              : "; `ddhost list strategies` shows them");
+  }
+}
+
 // For each strategy the largest micro-batch whose plan fits, the smallest that does not left out.
 std::vector<ComparedCase> largest_that_fit(const CommandLine& line, const Batch& batch, uint64_t memory,
                                            const fs::path& folder) {
@@ -78,6 +93,7 @@ std::vector<ComparedCase> largest_that_fit(const CommandLine& line, const Batch&
     words.insert(words.end(), {"--all-strategies", "--json", "--memory", ddh::str(memory, "B")});
     for (const std::string& option : batch.options(micro)) words.push_back(option);
     const Json plans = json_of_child(words, folder).value("plans", Json::array());
+    if (micro == all) require_known(line.compare.strategies, plans);
     bool has_more = false;
     for (const Json& plan : plans) {
       const std::string strategy = plan.value("strategy", std::string());
@@ -96,6 +112,7 @@ std::vector<ComparedCase> largest_that_fit(const CommandLine& line, const Batch&
 
 int tune_run(const CommandLine& line, std::ostream& out) {
   const fs::path folder = line.compare.out;
+  require_own_folder(folder);
   std::error_code ec;
   fs::create_directories(folder / "rounds", ec);
   if (ec)

@@ -137,7 +137,8 @@ Cost cost_of(const std::string& kind, const std::string& name) {
   Cost out;
   for_each_table("costs", kind, [&](const Json& costs) {
     for (const auto& [names, cost] : costs.items())
-      if (is_word_of(names, name)) out = {cost.value("bytes", ""), cost.value("time", ""), cost.value("smoke", "")};
+      if (is_word_of(names, name))
+        out = {cost.value("bytes", ""), cost.value("time", ""), cost.value("example", ""), cost.value("smoke", "")};
   });
   if (kind != "option" || !out.bytes.empty() || !out.time.empty()) return out;
   const std::string section = name.substr(0, name.find('.'));

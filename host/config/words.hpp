@@ -24,6 +24,7 @@ std::vector<std::string> words_of_value(const std::string& key, const std::strin
 
 struct Cost {
   std::string bytes, time;  // "": not known
+  std::string example;      // a value of an option, where none can be made from its type; "": there is none
   std::string smoke;  // the value with which a smoke test is short, and trains the same parameters; "": there is none
 };
 // `kind`: "strategy", "optimizer", or "option" with a key as the name.

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "ddh/sdk/plugin.hpp"
 #include "engine/record/step_count.hpp"
@@ -21,6 +23,17 @@ bool has_its_name(int fd, const std::filesystem::path& file) {
   }, named{};
   return ::fstat(fd, &opened) == 0 && ::stat(file.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
          opened.st_dev == named.st_dev;
+}
+
+// Who looks at a run takes the lock for a moment.
+bool locked(int fd) {
+  constexpr int kTries = 5;
+  constexpr std::chrono::milliseconds kPause{20};
+  for (int i = 0; i < kTries; ++i) {
+    if (i > 0) std::this_thread::sleep_for(kPause);
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -38,7 +51,7 @@ RunLock::Result RunLock::take(const std::filesystem::path& folder, File file) {
     if (fd < 0)
       ddh::fail(DDH_PERMISSION_DENIED, "can't write '", path.string(), "': ", std::strerror(errno),
                 "; give this user the right to write there, or choose another run.dir");
-    if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (!locked(fd)) {
       ::close(fd);
       return Result::in_use;
     }

@@ -289,7 +289,7 @@ std::string comparison_text(const std::vector<ComparedGroup>& groups, size_t wid
     for (const std::string& line : group.advice)
       out += (width == SIZE_MAX ? shown_text(line) : wrapped(shown_text(line), width, 2)) + "\n";
   }
-  return out + "\n" + notes() + "\n";
+  return out + "\n" + (width == SIZE_MAX ? notes() : wrapped(notes(), width, 2)) + "\n";
 }
 
 std::string comparison_markdown(const std::vector<ComparedGroup>& groups) {

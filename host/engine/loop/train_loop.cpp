@@ -190,7 +190,7 @@ class TrainLoop {
     const bool is_pending = checkpoints_.has_evaluation_pending();
     const bool goes_on = checkpoints_.has_resumed() && !is_pending;
     if (goes_on && (order_.is_at_end(position_) || evaluations_.end_run())) return {position_.step, false, true};
-    output_.begin();
+    output_.begin(order_.epoch_size(order_.phases().front().turns.front().program));
     if (checkpoints_.has_resumed()) output_.resumed(checkpoints_.resumed_from());
     if (is_pending) {
       if (!evaluate()) return {position_.step, true, false};

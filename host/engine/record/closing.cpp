@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/record/closing.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <string_view>
@@ -16,12 +17,27 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-// As a word of a shell.
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+// "033"
+std::string octal(char c) {
+  std::string out;
+  for (const int shift : {6, 3, 0}) out += static_cast<char>('0' + ((static_cast<unsigned char>(c) >> shift) & 7));
+  return out;
+}
+
+// As a shell reads it, in one line.
 std::string quoted(const std::string& word) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=:,+@%-";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  const bool has_controls = std::any_of(word.begin(), word.end(), [](char c) { return is_control(c); });
+  std::string out = has_controls ? "$'" : "'";
+  for (const char c : word) {
+    if (has_controls && (is_control(c) || c == '\'' || c == '\\'))
+      out += ddh::str("\\", octal(c));
+    else
+      out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  }
   return out + "'";
 }
 

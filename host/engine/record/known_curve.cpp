@@ -65,7 +65,8 @@ std::string loss_text(double loss) { return number_as("%.5g", loss); }
 
 }  // namespace
 
-KnownCurve::KnownCurve(const std::string& text, const std::string& config_text, int64_t world_size) {
+KnownCurve::KnownCurve(const std::string& text, const std::string& config_text, const std::string& facts,
+                       int64_t world_size) {
   const SortedJson file = SortedJson::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
   const auto has = [&](const char* name, auto is) { return file.is_object() && file.contains(name) && is(file[name]); };
   const auto is_list = [](const SortedJson& value) { return value.is_array(); };
@@ -89,8 +90,24 @@ KnownCurve::KnownCurve(const std::string& text, const std::string& config_text, 
   for (const auto& [key, value] : file["options"].items())
     if (decides(key) && (!options.contains(key) || comparable(options[key]) != comparable(value)))
       other_options_.push_back(key);
-  if (file["options"].value(kSamples, 0.0) != samples_of_step(config, world_size))
+  const SortedJson samples = file["options"].value(kSamples, SortedJson(0));
+  if (!samples.is_number() || samples.get<double>() != samples_of_step(config, world_size))
     other_options_.emplace_back(kSamples);
+  compare_surroundings(file.value("surroundings", SortedJson()), facts);
+}
+
+// Other data have other losses, and other instructions of the processor other bits.
+void KnownCurve::compare_surroundings(const Json& documented, const std::string& facts) {
+  const Json mine = Json::parse(facts, nullptr, /*allow_exceptions=*/false);
+  if (!documented.is_object() || !mine.is_object()) return;
+  const Json samples = documented.value("epoch_samples", Json()), my_samples = mine.value("epoch_samples", Json());
+  if (samples.is_number() && my_samples.is_number() && samples != my_samples)
+    other_data_ = ddh::str("; other data: an epoch of ", my_samples.dump(), " samples instead of ", samples.dump());
+  const Json instructions = documented.value("instructions", Json());
+  const Json mine_are = mine.value("machine", Json::object()).value("instructions", Json());
+  if (instructions.is_string() && mine_are.is_string() && instructions != mine_are)
+    other_instructions_ = "; on '" + plain_text(mine_are.get<std::string>(), kShownValue) + "' instead of '" +
+                          plain_text(instructions.get<std::string>(), kShownValue) + "'";
 }
 
 void KnownCurve::add(int64_t step, double loss) {
@@ -116,6 +133,8 @@ std::string KnownCurve::text() const {
   if (!last_) return "";
   std::string out = ddh::str("step ", last_->step, ": loss ", loss_text(last_->loss), ", documented ",
                              loss_text(last_->documented.loss), ": ", verdict());
+  out += other_data_;
+  if (first_other_) out += other_instructions_;
   if (other_options_.empty()) return out;
   out += "; other than in the documented run:";
   for (size_t i = 0; i < std::min(other_options_.size(), kMostNamed); ++i)

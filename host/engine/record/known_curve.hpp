@@ -10,14 +10,16 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "engine/services/run_config.hpp"
 
 namespace ddhost {
 
 class KnownCurve {
  public:
-  // `text`: of the file. `config`: of the run, as config.json has it. Error: the file is none.
-  KnownCurve(const std::string& text, const std::string& config, int64_t world_size);
+  // `text`: of the file. `config`: of the run, as config.json has it; `facts`: as run.json has them, "": not known. Error: the
+  // file is none.
+  KnownCurve(const std::string& text, const std::string& config, const std::string& facts, int64_t world_size);
 
   void add(int64_t step, double loss);
   // "step 500: loss 1.884, documented 1.884: same bits"; "": no step of the run is documented.
@@ -28,9 +30,11 @@ class KnownCurve {
     double loss = 0, noise = 0;  // noise: how far runs with other seeds are from it
   };
   [[nodiscard]] std::string verdict() const;
+  void compare_surroundings(const Json& documented, const std::string& facts);
 
   std::map<int64_t, Point> points_;
-  std::vector<std::string> other_options_;  // of the run, which decide its losses
+  std::vector<std::string> other_options_;       // of the run, which decide its losses
+  std::string other_data_, other_instructions_;  // sentences; "": as documented, or not known
   struct Seen {
     int64_t step = 0;
     double loss = 0;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "ddh/sdk/files/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -60,15 +61,21 @@ RunOutput::RunOutput(RankServices& services, const std::vector<Plugin>& plugins,
 
 RunOutput::~RunOutput() { line_->finish(); }
 
-void RunOutput::begin() {
+void RunOutput::begin(uint64_t epoch_samples) {
   begin_ = Clock::now();
   if (services_.seat.rank != 0) return;
   monitors_.emplace(services_, plugins_, run_dir_, resumed_after_);
   count_.emplace(run_dir_, resumed_after_);
   progress_->begin(begin_);
   write_config();
-  read_known_curve();
-  if (!facts_.empty()) note_start(run_dir_, facts_);
+  std::string facts;
+  if (!facts_.empty()) {
+    Json noted = read_json(facts_);
+    noted["epoch_samples"] = epoch_samples;
+    facts = json_line(noted);
+    note_start(run_dir_, facts);
+  }
+  read_known_curve(facts);
 }
 
 RunOutput::Totals RunOutput::totals() const {
@@ -87,12 +94,13 @@ void RunOutput::write_config() const {
 }
 
 // A run that lacks the file is trained all the same.
-void RunOutput::read_known_curve() {
+void RunOutput::read_known_curve(const std::string& facts) {
   const auto path = services_.config.get<std::string>("run.known_curve");
   if (path.empty()) return;
   try {
-    known_.emplace(ddh::InputFile(path).read(kMostOfCurve), services_.config.file_text(), services_.seat.world_size());
-  } catch (const ddh::Error& error) {
+    known_.emplace(ddh::InputFile(path).read(kMostOfCurve), services_.config.file_text(), facts,
+                   services_.seat.world_size());
+  } catch (const std::exception& error) {
     services_.log->warn("run.known_curve '{}' can't be used, so the losses are not compared with it: {}", path,
                         error.what());
   }

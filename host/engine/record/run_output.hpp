@@ -56,8 +56,9 @@ class RunOutput {
   RunOutput& operator=(const RunOutput&) = delete;
 
   // Called before the first step or evaluation, but not if a resumed run has none left: its files stay as they are. Lets
-  // the monitors open what they write to, and writes config.json and run.json. Error: a file can't be written.
-  void begin();
+  // the monitors open what they write to, and writes config.json and run.json. `epoch_samples`: of the first program. Error: a
+  // file can't be written.
+  void begin(uint64_t epoch_samples);
   void step_begin(int64_t step);
   // The work of the step is done, also where its metrics come later.
   void work_done(int64_t step, uint64_t micro_batch) {
@@ -116,7 +117,7 @@ class RunOutput {
     std::vector<RowValue> values;
   };
   void write_config() const;
-  void read_known_curve();
+  void read_known_curve(const std::string& facts);
   void tell_launcher();
   template <class Count>
   void try_to_count(Count&& count);

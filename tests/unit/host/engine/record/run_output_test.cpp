@@ -130,7 +130,7 @@ using Calls = std::vector<std::string>;
 
 TEST_CASE("every monitor gets every row, in the order of the run, and the summary last", "[monitor]") {
   MonitoredRun run;
-  run.output->begin();
+  run.output->begin(/*epoch_samples=*/100);
   run.step(1, 4);
   run.evaluated(1);
   run.step(2, 3);
@@ -142,7 +142,7 @@ TEST_CASE("every monitor gets every row, in the order of the run, and the summar
 
 TEST_CASE("a row has the values of the model first, then those of the step", "[monitor]") {
   MonitoredRun run;
-  run.output->begin();
+  run.output->begin(/*epoch_samples=*/100);
   run.step(1, 4);
   REQUIRE(recorded().values.size() >= 2);
   CHECK(recorded().values[0] == std::pair<std::string, double>("loss", 4));
@@ -160,11 +160,11 @@ TEST_CASE("a row has the values of the model first, then those of the step", "[m
 
 TEST_CASE("monitor.every leaves out rows, but not that of the last step or of an early end", "[monitor]") {
   MonitoredRun run(3);
-  run.output->begin();
+  run.output->begin(/*epoch_samples=*/100);
   for (int64_t step = 1; step <= 4; ++step) run.step(step, 1);
   CHECK(recorded().calls == Calls{"a begin after 0", "b begin after 0", "a row 3", "b row 3", "a row 4", "b row 4"});
   MonitoredRun early(3);
-  early.output->begin();
+  early.output->begin(/*epoch_samples=*/100);
   early.step(1, 1);
   CHECK(recorded().calls.size() == 2);
   early.output->end("{}");
@@ -174,7 +174,7 @@ TEST_CASE("monitor.every leaves out rows, but not that of the last step or of an
 TEST_CASE("a monitor that fails ends the run with its message, and the others get the rows until then", "[monitor]") {
   MonitoredRun run;
   recorded().fails = "b row 2";
-  run.output->begin();
+  run.output->begin(/*epoch_samples=*/100);
   run.step(1, 1);
   CHECK(run.output->failure().empty());
   run.step(2, 1);
@@ -191,14 +191,14 @@ TEST_CASE("a monitor that fails ends the run with its message, and the others ge
 TEST_CASE("a monitor that can't open what it writes to is an error at the start", "[monitor]") {
   MonitoredRun run;
   recorded().fails = "a begin after 0";
-  CHECK_THAT(sentence_of([&] { run.output->begin(); }),
+  CHECK_THAT(sentence_of([&] { run.output->begin(/*epoch_samples=*/100); }),
              Catch::Contains("monitor 'a'") && Catch::Contains("the disk is full"));
 }
 
 TEST_CASE("a monitor that can't write the summary is the run's failure", "[monitor]") {
   MonitoredRun run;
   recorded().fails = "a end {}";
-  run.output->begin();
+  run.output->begin(/*epoch_samples=*/100);
   run.step(1, 1);
   run.output->end("{}");
   CHECK_THAT(run.output->failure(), Catch::Contains("monitor 'a'") && Catch::Contains("the disk is full"));
@@ -206,7 +206,7 @@ TEST_CASE("a monitor that can't write the summary is the run's failure", "[monit
 
 TEST_CASE("a run that goes on tells its monitors after which step, and counts from there", "[monitor]") {
   MonitoredRun run(1, 2);
-  run.output->begin();
+  run.output->begin(/*epoch_samples=*/100);
   CHECK(recorded().calls.front() == "a begin after 2");
   run.step(3, 1);
   run.output->saved(3, "");
@@ -222,7 +222,7 @@ TEST_CASE("a loss that jumps is named with what to change, at most three times",
       std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_st>(said));
   run.host.config().set("train.clip_norm", 0.0, "test");
   run.host.config().set("schedule.warmup_steps", int64_t{10}, "test");
-  run.output->begin();
+  run.output->begin(/*epoch_samples=*/100);
   int64_t step = 0;
   for (double loss = 2; loss < 1e6; loss *= 4)
     for (int i = 0; i < 60; ++i) run.step(++step, loss);
@@ -237,7 +237,7 @@ TEST_CASE("a loss that jumps is named with what to change, at most three times",
 
 TEST_CASE("monitors hear of a resume before the first row, and of each checkpoint", "[monitor]") {
   MonitoredRun run(1, 2);
-  run.output->begin();
+  run.output->begin(/*epoch_samples=*/100);
   run.output->resumed("/run/step-2");
   run.step(3, 1);
   run.output->saved(3, "/run/step-3");
@@ -249,7 +249,7 @@ TEST_CASE("monitors hear of a resume before the first row, and of each checkpoin
 
 TEST_CASE("monitors hear why a run failed and after which step, and get no call after it", "[monitor]") {
   MonitoredRun run;
-  run.output->begin();
+  run.output->begin(/*epoch_samples=*/100);
   run.step(1, 1);
   recorded().fails = "a failed 1 the loss is gone";  // costs neither the sentence of the run nor the call of b
   run.output->failed("the loss is gone");
@@ -261,7 +261,7 @@ TEST_CASE("monitors hear why a run failed and after which step, and get no call 
 
 TEST_CASE("a failure is told to the monitors that have neither failed nor ended", "[monitor]") {
   MonitoredRun run;
-  run.output->begin();
+  run.output->begin(/*epoch_samples=*/100);
   recorded().fails = "a row 1";
   run.step(1, 1);
   run.output->failed(run.output->failure());
@@ -270,7 +270,7 @@ TEST_CASE("a failure is told to the monitors that have neither failed nor ended"
   CHECK_THAT(recorded().calls.back(), Catch::StartsWith("b failed 1 monitor 'a', row: the disk is full"));
 
   MonitoredRun ended;
-  ended.output->begin();
+  ended.output->begin(/*epoch_samples=*/100);
   ended.step(1, 1);
   ended.output->end("{}");
   const size_t calls = recorded().calls.size();
@@ -280,7 +280,7 @@ TEST_CASE("a failure is told to the monitors that have neither failed nor ended"
 
 TEST_CASE("a monitor that can't record a checkpoint ends the run with its message", "[monitor]") {
   MonitoredRun run;
-  run.output->begin();
+  run.output->begin(/*epoch_samples=*/100);
   run.step(1, 1);
   recorded().fails = "b checkpoint 1 x";
   run.output->saved(1, "x");
@@ -289,7 +289,7 @@ TEST_CASE("a monitor that can't record a checkpoint ends the run with its messag
 
 TEST_CASE("a run whose lock is removed while it trains ends", "[monitor]") {
   MonitoredRun run;
-  run.output->begin();
+  run.output->begin(/*epoch_samples=*/100);
   run.step(1, 1);
   std::filesystem::remove(run.folder.file(kRunLock));
   run.step(2, 1);
