@@ -23,6 +23,7 @@ constexpr int64_t kSchemaVersion = 1;
 constexpr std::array kKeywords = {"type",     "enum",     "minimum", "maximum",     "exclusiveMinimum", "default",
                                   "title",    "items",    "x-unit",  "x-path",      "description",      "x-sets",
                                   "minItems", "maxItems", "x-idle",  "x-spellings", "x-affects"};
+// x-less-memory is of earlier versions, and has no effect.
 constexpr std::array kRootKeywords = {"type",      "title",    "description",  "properties",
                                       "x-aliases", "x-schema", "x-less-memory"};
 constexpr std::array kObjectKeywords = {"type", "title", "description", "properties"};
@@ -332,7 +333,6 @@ Schema parse_schema(const char* text, const std::string& owner) {
   check_keywords(root, kRootKeywords, owner, "it");
   read_properties(root, owner, "", schema);
   read_aliases(root, owner, schema);
-  schema.less_memory = read_text(root, "x-less-memory", owner, "the root");
   return schema;
 }
 

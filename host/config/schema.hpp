@@ -51,7 +51,6 @@ struct Alias {
 struct Schema {
   std::vector<Option> options;  // in the order of the schema
   std::vector<Alias> aliases;
-  std::string less_memory;  // x-less-memory: the strategy to try where this one lacks memory; empty: none
 
   [[nodiscard]] const Option* find(std::string_view name) const;
   [[nodiscard]] const Alias* find_alias(std::string_view name) const;

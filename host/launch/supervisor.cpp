@@ -435,9 +435,8 @@ std::string Supervisor::rank_death(int rank, int status) const {
 std::string Supervisor::out_of_memory(const std::string& who, const std::string& why, const std::string& where) const {
   const std::string plan = progress_.plan();
   return ddh::str("the kernel ended ", who, " for lack of memory (", why, ")", where,
-                  "; raise the limit, or use fewer ranks, a smaller data.micro_batch, train.recompute or a strategy "
-                  "that shards more",
-                  plan.empty() ? "" : "\n", plan.substr(0, plan.size() - (plan.ends_with('\n') ? 1 : 0)));
+                  plan.empty() ? "" : " (" + plan + ")",
+                  "; raise the limit, or start it with what `ddhost plan --all-strategies` shows to take less");
 }
 
 // How to avoid a fault of a rank.

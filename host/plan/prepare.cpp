@@ -318,12 +318,9 @@ Config find_plugins(UserConfig& user, Registry& registry, const DeviceChoice& de
     if (role.plugin == &plan.comm && role.key != "comm.plugin")
       note_replaced(plan, replace_options(user, of_host, {plugin, role.section, "comm.plugin"}));
     note_replaced(plan, replace_options(user, sections, {plugin, role.section, role.key}));
-    const Schema schema = add_plugin_options(sections, role.section, plugin.desc->config_schema,
-                                             kind_name(role.kind) + " '" + plugin.id() + "'");
-    if (role.kind == DDH_KIND_STRATEGY) {
-      plan.less_memory = schema.less_memory;
-      plan.strategy_is_own = registry.is_own(plugin.file);
-    }
+    add_plugin_options(sections, role.section, plugin.desc->config_schema,
+                       kind_name(role.kind) + " '" + plugin.id() + "'");
+    if (role.kind == DDH_KIND_STRATEGY) plan.strategy_is_own = registry.is_own(plugin.file);
     add_foreign_names(sections, role.section, kind_name(role.kind), plugin.id(), tables);
   }
   if (plan.comm.has_cap(DDH_CAP_DEVICE_BUFFERS))

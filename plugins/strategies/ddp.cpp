@@ -35,11 +35,10 @@ class Ddp final : public ddh::DataParallel {
 };
 
 constexpr std::array kOptions = {ddh::bucket_option("bucket_bytes")};
-constexpr std::string_view kMore = R"("x-less-memory": "zero1")";
 constexpr uint64_t kCaps = ddh::DataParallel::kCaps;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Ddp, strategy, "ddp", "0.1.0", "parameters, gradients and optimizer state replicated",
-               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands,
-               nullptr, ddh::DataParallel::kWants);
+               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands, nullptr,
+               ddh::DataParallel::kWants);

@@ -285,5 +285,5 @@ constexpr uint64_t kCaps =
 }  // namespace
 
 DDH_CXX_PLUGIN(Fsdp, strategy, "fsdp", "0.1.0", "fully sharded data parallel, with PyTorch's modes",
-               (ddh::kSchemaOf<kFsdpOptions, kFsdpRules>), ddh::DataParallel::kNeeds, kCaps, 0,
-               ddh::DataParallel::kUnderstands, nullptr, ddh::DataParallel::kWants);
+               ddh::kSchemaOf<kFsdpOptions>, ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands,
+               nullptr, ddh::DataParallel::kWants);

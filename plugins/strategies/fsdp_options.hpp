@@ -81,5 +81,3 @@ inline constexpr ddh::Option kFsdpOptions[] = {
          "true: the segments of parameters, gradients and optimizer state live in pinned host memory and are updated "
          "there. It saves device memory and costs a copy for each gather."},
     ddh::kGradBufferBytes};
-
-inline constexpr std::string_view kFsdpRules = R"("x-less-memory": "zero3_offload")";  // of the schema as a whole

@@ -35,11 +35,10 @@ class Zero1 final : public ddh::DataParallel {
 };
 
 constexpr auto kOptions = ddh::joined({ddh::kReduceBucket, ddh::kOverlapPublish}, ddh::kOffloadOptimizer);
-constexpr std::string_view kMore = R"("x-less-memory": "zero2")";
 constexpr uint64_t kCaps = ddh::DataParallel::kCaps | DDH_CAP_SHARDS_OPTIM | DDH_CAP_OFFLOADS;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero1, strategy, "zero1", "0.1.0", "optimizer state sharded, the rest replicated (ZeRO stage 1)",
-               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands,
-               nullptr, ddh::DataParallel::kWants);
+               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands, nullptr,
+               ddh::DataParallel::kWants);

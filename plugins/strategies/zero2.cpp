@@ -41,11 +41,10 @@ class Zero2 final : public ddh::DataParallel {
 
 constexpr auto kOptions =
     ddh::joined({ddh::kReduceBucket, ddh::kOverlapPublish}, ddh::kGradRingOptions, ddh::kOffloadOptimizer);
-constexpr std::string_view kMore = R"("x-less-memory": "zero3")";
 constexpr uint64_t kCaps = ddh::DataParallel::kCaps | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD | DDH_CAP_OFFLOADS;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero2, strategy, "zero2", "0.1.0", "gradients and optimizer state sharded (ZeRO stage 2)",
-               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands,
-               nullptr, ddh::DataParallel::kWants);
+               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands, nullptr,
+               ddh::DataParallel::kWants);

@@ -40,12 +40,11 @@ class Zero3 final : public ddh::DataParallel {
 };
 
 constexpr auto kOptions = ddh::joined(ddh::kPrefetchOptions, ddh::kGradRingOptions, ddh::kOffloadOptimizer);
-constexpr std::string_view kMore = R"("x-less-memory": "zero3_offload")";
 constexpr uint64_t kCaps =
     ddh::DataParallel::kCaps | DDH_CAP_SHARDS_OPTIM | DDH_CAP_SHARDS_GRAD | DDH_CAP_SHARDS_PARAM | DDH_CAP_OFFLOADS;
 
 }  // namespace
 
 DDH_CXX_PLUGIN(Zero3, strategy, "zero3", "0.1.0", "parameters, gradients and optimizer state sharded (ZeRO stage 3)",
-               (ddh::kSchemaOf<kOptions, kMore>), ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands,
-               nullptr, ddh::DataParallel::kWants);
+               ddh::kSchemaOf<kOptions>, ddh::DataParallel::kNeeds, kCaps, 0, ddh::DataParallel::kUnderstands, nullptr,
+               ddh::DataParallel::kWants);

@@ -11,6 +11,7 @@
 #include "ddh/sdk/memory/free_memory.hpp"
 #include "engine/loop/estimate.hpp"
 #include "engine/loop/rank_setup.hpp"
+#include "engine/record/progress_text.hpp"
 #include "engine/services/comm/planned_world.hpp"
 
 namespace ddhost {
@@ -274,6 +275,18 @@ RankMemory rank_memory(const ddh_plan& plan, int rank, uint64_t host_comm, uint6
   if (plan.sent_bytes != DDH_PLAN_UNKNOWN) out.sent = plan.sent_bytes;
   if (plan.sent_between_nodes_bytes != DDH_PLAN_UNKNOWN) out.sent_between_nodes = plan.sent_between_nodes_bytes;
   return out;
+}
+
+std::string plan_text(const RankMemory& plan) {
+  const auto mb = [](uint64_t bytes) { return number_as("%.1f", static_cast<double>(bytes) / 1e6); };
+  std::string out = "planned for each rank, in MB: ";
+  for (const auto& [name, bytes] : {std::pair("param", plan.param),
+                                    {"grad", plan.grad},
+                                    {"optim", plan.optim},
+                                    {"comm", plan.comm},
+                                    {"act", plan.act}})
+    out += ddh::str(name, " ", mb(bytes), ", ");
+  return out + "in all " + mb(plan.total()) + (plan.file > 0 ? ", and in files " + mb(plan.file) : "");
 }
 
 const RankMemory& MemoryPlan::largest() const {

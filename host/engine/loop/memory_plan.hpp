@@ -51,6 +51,9 @@ const char* first_that_does_not_fit(const PlannedBytes& bytes, uint64_t left);
 // `host_comm`: of a transport of host memory, `device_comm`: of one of the device's memory.
 RankMemory rank_memory(const ddh_plan& plan, int rank, uint64_t host_comm, uint64_t device_comm, uint64_t activations);
 
+// "planned for each rank, in MB: param 1.2, grad 1.2, ...", of all tags; in one line.
+std::string plan_text(const RankMemory& plan);
+
 struct MemoryPlan {
   std::string strategy, model;
   int world_size = 1;

@@ -127,7 +127,8 @@ class Rank : RankSetup {
   }
 
   void announce_plan() {
-    services_.seat.record.set_plan(plan_text(memory_plan_));
+    const std::string plan = plan_text(planned_memory());
+    services_.seat.record.set_plan(plan);
     std::array<uint64_t, RankNumbers::kTags> planned{};
     planned[DDH_TAG_COMM] = memory_plan_.comm_bytes;
     Memory::Plan expected{};
@@ -137,11 +138,7 @@ class Rank : RankSetup {
     }
     services_.seat.record.set_planned(planned);
     services_.memory.expect(expected, strategy_seat_.shown);
-    const auto mb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-    if (is_first() && plan_.work == Work::kTrain)
-      services_.log->info("planned for each rank, in MB: param {:.1f}, grad {:.1f}, optim {:.1f}; files {:.1f}",
-                          mb(memory_plan_.param_bytes), mb(memory_plan_.grad_bytes), mb(memory_plan_.optim_bytes),
-                          mb(memory_plan_.file_bytes));
+    if (is_first() && plan_.work == Work::kTrain) services_.log->info("{}", plan);
     const bool staged = !services_.device->is_host_memory() && services_.comm->device() == nullptr;
     if (is_first() && staged && services_.seat.world_size() > 1)
       services_.log->info(
@@ -182,11 +179,15 @@ class Rank : RankSetup {
   void mark_memory_of_model() { anon_.after_model = process_memory().anon_rss; }
 
   // Refuses a run that would end in the middle for lack of memory. Rank 0 says why. [collective]
+  [[nodiscard]] RankMemory planned_memory() const {
+    return rank_memory(memory_plan_, services_.seat.rank, /*host_comm=*/buffer_bytes() + codec_bytes_,
+                       /*device_comm=*/0, plan_.work == Work::kTrain ? activation_bytes().value_or(0) : 0);
+  }
+
   void require_fit() const {
     if (plan_.work != Work::kTrain || config().get<bool>("run.allow_overcommit")) return;
     SeenMemory mine{};
-    mine.planned = rank_memory(memory_plan_, services_.seat.rank, /*host_comm=*/buffer_bytes() + codec_bytes_,
-                               /*device_comm=*/0, activation_bytes().value_or(0));
+    mine.planned = planned_memory();
     mine.device = services_.device->info();
     mine.addresses_left = ddh::free_addresses().bytes;
     std::vector<SeenMemory> all(static_cast<size_t>(services_.seat.world_size()));

@@ -43,7 +43,7 @@ void RankSetup::open_device() {
   const auto& table = device_.require<ddh_device_api>(DDH_DEVICE_IFACE, DDH_DEVICE_API_MIN_SIZE);
   services_.device = std::make_unique<Device>(device_.get(), table, plan_.device.desc->caps, plan_.device.id(),
                                               services_.seat.local_rank(), device_.caller());
-  services_.memory.use(*services_.device, plan_.less_memory);
+  services_.memory.use(*services_.device);
   services_.staging = std::make_unique<Staging>(services_.memory);
 }
 

@@ -65,14 +65,6 @@ std::string signed_bytes_text(int64_t bytes) {
 
 }  // namespace
 
-std::string plan_text(const ddh_plan& plan) {
-  std::string out = "memory that the strategy has planned for each rank, bytes (activations come on top)\n";
-  const std::array<std::pair<const char*, uint64_t>, 4> rows = {
-      {{"param", plan.param_bytes}, {"grad", plan.grad_bytes}, {"optim", plan.optim_bytes}, {"comm", plan.comm_bytes}}};
-  for (const auto& [name, bytes] : rows) line(out, "  %-6s  %15llu\n", name, static_cast<unsigned long long>(bytes));
-  return out;
-}
-
 Summary::Summary(RankServices& services, const ddh_plan& plan, const AnonMarks& anon)
     : ranks_(static_cast<size_t>(services.seat.world_size())), counters_(services.clock.counters()) {
   const RankSummary mine = own_summary(services, plan, anon);

@@ -53,9 +53,6 @@ struct RankPeak {
   std::string type;        // "fp32", "bf16": of the factors that it is measured with
 };
 
-// The memory of a rank that its strategy has planned, as a table.
-std::string plan_text(const ddh_plan& plan);
-
 class Summary {
  public:
   // Gathers the facts of all ranks; `plan` and `anon` are this rank's. [collective]

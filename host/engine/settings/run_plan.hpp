@@ -29,7 +29,6 @@ struct RunPlan {
   Work work = Work::kTrain;
   bool prints_json = false;  // of an evaluation
   Plugin strategy, model, comm, device, schedule;
-  std::string less_memory;       // a strategy that takes less memory, as `strategy` names it; empty: it names none
   bool strategy_is_own = false;  // it is in the program's own plugin folders
   std::string device_reason;     // why device.plugin=auto is this device; empty: the user named it
   // The transport of host memory, where `comm` takes buffers of the device only (comm.host); else there is none.

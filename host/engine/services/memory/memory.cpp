@@ -67,7 +67,7 @@ void* Memory::allocate(const ddh_alloc_args& args, const std::string& owner) {
     if (e.code() != DDH_RESOURCE_EXHAUSTED) throw;
     ddh::fail(DDH_RESOURCE_EXHAUSTED, "no memory for ", args.bytes, " bytes of '",
               kTagNames[static_cast<size_t>(args.tag)], "' (", wanted.name, "): ", e.what(), held(),
-              "; lower data.micro_batch, use more ranks, or ", cure_, " (README.md lists the memory of strategies)");
+              "; `ddhost plan --all-strategies` with the words of this run shows what takes less, and --fit takes it");
   }
   if (guarded) write_guard(static_cast<char*>(p) + args.bytes);
   const std::lock_guard lock(mutex_);

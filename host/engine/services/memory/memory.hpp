@@ -52,11 +52,8 @@ class Memory {
   ~Memory() { release_all(); }
 
   // Allocates blocks of DDH_MEM_DEVICE and DDH_MEM_PINNED there. The device outlives this object, or release_all is
-  // called. `strategy` takes less memory than the run's, for sentences; empty: none is known.
-  void use(Device& device, const std::string& strategy = "") {
-    device_ = &device;
-    if (!strategy.empty()) cure_ = "choose --strategy " + strategy;
-  }
+  // called.
+  void use(Device& device) { device_ = &device; }
   // Where wrong releases, writes beyond a block and leaks are noted; it outlives this object. Without it they are not.
   void report_to(Misuse& misuse) { misuse_ = &misuse; }
   // Throws ddh::Error before use().
@@ -124,7 +121,6 @@ class Memory {
   void add(int32_t tag, int64_t bytes, bool alias, const Block* what = nullptr);
 
   Device* device_ = nullptr;
-  std::string cure_ = "choose a strategy that shards or offloads more";
   ddh::Pages host_pages_;  // blocks of DDH_MEM_HOST
   mutable std::mutex mutex_;
   std::map<const char*, Block> blocks_;

@@ -127,8 +127,7 @@ TEST_CASE("the language of schemas has versions", "[schema]") {
       parse(R"({"x-schema": 2, "properties": {"x": {"type": "colour"}}})"),
       Catch::Contains("strategy 'odd' needs version 2 of the schema language") && Catch::Contains("update ddhost"));
   CHECK_THAT(parse(R"({"x-schema": 0})"), Catch::Contains("x-schema"));
-  CHECK(ddhost::parse_schema(R"({"x-less-memory": "zero1"})", "a strategy").less_memory == "zero1");
-  CHECK_THAT(parse(R"({"x-less-memory": 1})"), Catch::Contains("x-less-memory of 'the root' is not a string"));
+  CHECK_NOTHROW(ddhost::parse_schema(R"({"x-less-memory": "zero1"})", "a strategy"));  // of earlier versions
   for (const char* text : {R"({"patternProperties": {}})", R"({"properties": {"a": {"type": "object", "x-units": 1}}})",
                            R"({"properties": {"x": {"type": "integer", "x-units": "bytes"}}})"})
     CHECK_THAT(parse(text), Catch::Contains("version 1 of the schema language"));

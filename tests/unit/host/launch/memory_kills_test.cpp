@@ -82,7 +82,7 @@ TEST_CASE("a rank that was ended for lack of memory is named as that, with the p
   args.failure_grace = std::chrono::milliseconds(300);
   args.cgroups = f.files;
   const Outcome end = launch(args, [&](RankSeat& seat) {
-    seat.record.set_plan("planned memory\n  param 16\n");
+    seat.record.set_plan("planned memory: param 16");
     if (seat.rank == 0) return 0;
     if (killed_by_kernel) f.write("root/memory.events", "oom_kill 1\n");
     return raise(SIGKILL);
@@ -90,7 +90,7 @@ TEST_CASE("a rank that was ended for lack of memory is named as that, with the p
   CHECK(end.exit_code == 1);
   if (killed_by_kernel)
     CHECK_THAT(end.sentence, Catch::Contains("the kernel ended rank 1") && Catch::Contains("for lack of memory") &&
-                                 Catch::Contains("raise the limit") && Catch::EndsWith("planned memory\n  param 16"));
+                                 Catch::Contains("raise the limit") && Catch::Contains(" (planned memory: param 16);"));
   else
     CHECK_THAT(end.sentence, Catch::Contains("rank 1") && Catch::Contains("was killed by signal 9"));
 }

@@ -81,8 +81,8 @@ TEST_CASE("where LibTorch lacks memory of the GPU, the device's own sentence is 
   CHECK((full.asked_bytes == std::vector<uint64_t>{uint64_t{3} << 29}));
   full.has_memory = true;  // in pieces that are too small
   CHECK(sentence_of(allocate) ==
-        "CUDA out of memory; use a smaller data.micro_batch, train.recompute=1, more ranks, or "
-        "a strategy that shards more");
+        "CUDA out of memory; `ddhost plan --all-strategies` with the words of this run shows what takes less, and "
+        "--fit takes it");
   for (const auto& [text, bytes] :
        {std::pair("Tried to allocate 20.00 MiB. ", uint64_t{20} << 20),
         std::pair("Tried to allocate 512 bytes. ", uint64_t{512}),

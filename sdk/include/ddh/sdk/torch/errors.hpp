@@ -34,8 +34,8 @@ inline uint64_t wanted_bytes(const std::string& text) {
 [[noreturn]] inline void fail_for_memory(const Host& host, const std::string& text) {
   if (const uint64_t bytes = wanted_bytes(text); bytes > 0)
     const Buffer probe(host, DDH_TAG_ACT, bytes, "a tensor of LibTorch", 0);
-  fail(DDH_RESOURCE_EXHAUSTED, text.substr(0, text.find(". ")), "; use a smaller data.micro_batch, train.recompute=1, ",
-       "more ranks, or a strategy that shards more");
+  fail(DDH_RESOURCE_EXHAUSTED, text.substr(0, text.find(". ")), "; `ddhost plan --all-strategies` with the ",
+       "words of this run shows what takes less, and --fit takes it");
 }
 
 }  // namespace detail
