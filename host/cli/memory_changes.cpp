@@ -20,13 +20,14 @@
 namespace ddhost {
 namespace {
 
-// What a plan takes of the memory for which a run was refused. The transport does not count: it had taken its memory before.
+// What a plan takes of the memory for which a run was refused, with the reserve. The transport does not count: it had taken its
+// memory before.
 uint64_t bytes_in(const MemoryPlan& plan, const Shortage& shortage) {
   std::vector<uint64_t> ranks;
   for (const RankMemory& rank : plan.ranks) {
     PlannedBytes bytes = rank.in(shortage.kind, plan.device_has_memory);
     bytes[kCommTag] = 0;
-    ranks.push_back(sum(bytes));
+    ranks.push_back(sum(bytes) + reserve_of_rank(shortage.kind));
   }
   std::sort(ranks.rbegin(), ranks.rend());
   ranks.resize(std::min<size_t>(ranks.size(), shortage.n_ranks));

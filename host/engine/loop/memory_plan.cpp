@@ -180,16 +180,20 @@ struct Sharing {
 
   // nullopt: `left` suffices.
   [[nodiscard]] std::optional<DoesNotFit> compared(MemoryKind kind, const ddh::FreeMemory& left) const {
-    const char* const tag = first_that_does_not_fit(needed, left.bytes);
-    if (tag == nullptr) return std::nullopt;
+    const uint64_t reserve = n_ranks * reserve_of_rank(kind);
+    const char* tag = first_that_does_not_fit(needed, left.bytes);
+    if (tag == nullptr && sum(needed) + reserve <= left.bytes) return std::nullopt;
+    if (tag == nullptr) tag = "this reserve";
     std::string parts;
     for (size_t i = 0; i < needed.size(); ++i)
       if (needed[i] > 0) parts += ddh::str(parts.empty() ? "" : ", ", kPlannedTags[i], " ", bytes_text(needed[i]));
     return DoesNotFit{
         {kind, left.bytes, n_ranks},
-        ddh::str("the run does not fit: ", who(), " will take ", bytes_text(sum(needed)), " more (", parts, "), and ",
-                 left.of, " has ", bytes_text(left.bytes), " of memory left, which does not suffice for ", tag,
-                 "; run.allow_overcommit=true starts it anyway")};
+        ddh::str(
+            "the run does not fit: ", who(), " will take ", bytes_text(sum(needed)), " more (", parts, ")",
+            reserve > 0 ? ddh::str(" and needs a reserve of ", bytes_text(reserve), " for heaps and libraries") : "",
+            ", and ", left.of, " has ", bytes_text(left.bytes), " of memory left, which does not suffice for ", tag,
+            "; run.allow_overcommit=true starts it anyway")};
   }
 };
 
@@ -239,6 +243,19 @@ std::optional<DoesNotFit> first_shortage(const std::vector<SeenMemory>& ranks, c
     left.of += ddh::str(", without ", bytes_text(question.memory_checkpoints), " for checkpoint.memory_every,");
   }
   return machine.compared(MemoryKind::kHost, left);
+}
+
+uint64_t reserve_of_rank(MemoryKind kind) {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  switch (kind) {
+    case MemoryKind::kHost:
+      return 96 * kMiB;
+    case MemoryKind::kAddresses:
+      return 448 * kMiB;
+    case MemoryKind::kDevice:
+      return 0;
+  }
+  return 0;
 }
 
 PlannedBytes RankMemory::in(MemoryKind kind, bool device_has_memory) const {
