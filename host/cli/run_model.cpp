@@ -204,9 +204,9 @@ LaunchArgs launch_args(Command command, const Config& host, int world_size, Clus
 std::string changes_text(const TriedChanges& tried) {
   if (tried.end.exit_code != 0) return "; no change could be tried: " + tried.end.sentence;
   if (tried.changes.empty())
-    return "; of other strategies with their defaults, recomputation, fewer ranks and smaller micro-batches none makes "
-           "it "
-           "fit";
+    return "; tried were other strategies with their defaults, recomputation, fewer ranks, optimizer state on a disk "
+           "and "
+           "smaller micro-batches, and none makes it fit";
   std::string text = "; it fits with ";
   for (const MemoryChange& change : tried.changes)
     text += (&change == &tried.changes.front() ? "" : ", or with ") + change.text();

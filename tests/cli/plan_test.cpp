@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `ddhost plan`: what it says is what a run then takes, without starting a rank.
+#include <linux/magic.h>
 #include <sys/resource.h>
+#include <sys/vfs.h>
 
 #include <catch2/catch.hpp>
 
@@ -173,6 +175,18 @@ TEST_CASE("ranks that need more than the machine has are refused before they tak
   CHECK(run.out.empty());
 }
 
+TEST_CASE("numbers of ranks that divide that of the run are tried, where ranks share the memory", "[cli]") {
+  const uint64_t free = ddh::free_memory().bytes;
+  REQUIRE(free < UINT64_MAX);
+  // Three ranks of zero3 take 24 bytes for each parameter, because the units have no blocks, and one 16.
+  const uint64_t n_params = free / 20, hidden = n_params / (3 * 2 * 256);
+  const ToyRun run = toy_run({"--strategy", "ddp", "--nproc", "3", "model.width=256", "model.layers=3",
+                              "model.hidden=" + std::to_string(hidden)});
+  INFO(run.err);
+  CHECK(run.code == 1);
+  CHECK_THAT(run.err, Contains("it fits with ") && Contains("run.nproc=1 train.grad_accum_steps=3"));
+}
+
 TEST_CASE("a change that gives other bits is not called the same, and comes last", "[cli]") {
   const Words options = {"--strategy",     "ddp",
                          "--nproc",        "4",
@@ -182,6 +196,27 @@ TEST_CASE("a change that gives other bits is not called the same, and comes last
                          "train.steps=1"};
   CHECK_THAT(toy_run(options).err, Contains("it fits with ") && !Contains("other bits"));
   CHECK_THAT(toy_run(options, {"train.reduce_order=micro_first"}).err, Contains("(with other bits)"));
+}
+
+// One rank can give nothing to others, and the model can't recompute.
+TEST_CASE("a run that fits with the state of its optimizer on a disk is started with that by --fit", "[cli]") {
+  const TempFolder folder;
+  struct statfs system {};
+  REQUIRE(statfs(folder.path().c_str(), &system) == 0);
+  if (system.f_type == TMPFS_MAGIC) return;  // no disk
+  Process process({"--model", toy_model(), "--strategy", "ddp", "--nproc", "1", "model.width=256", "model.hidden=32000",
+                   "model.layers=3", "data.micro_batch=1", "train.steps=1", "run.sample_tokens=0", "--fit",
+                   "run.dir=" + folder.file("run")},
+                  [] {
+                    const rlimit limit{uint64_t{1} << 30, uint64_t{1} << 30};
+                    setrlimit(RLIMIT_AS, &limit);
+                  });
+  const int code = process.wait(std::chrono::seconds(120));
+  INFO(process.err());
+  CHECK(code == 0);
+  CHECK_THAT(process.err(),
+             Contains("--fit: the run starts with ") &&
+                 Contains("strategy.offload_optimizer.device=nvme strategy.nvme_path=" + folder.file("run")));
 }
 
 TEST_CASE("a limit of a process's addresses refuses a run, too", "[cli]") {
