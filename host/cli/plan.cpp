@@ -215,6 +215,15 @@ Planned plan_one(const CommandLine& line, Registry& registry, const RunPlace& pl
   return one;
 }
 
+// Why nothing could be planned. What is said of several strategies in the same words is none of theirs.
+std::string problem_of_all(const std::vector<Planned>& all) {
+  if (all.empty()) return "no strategy was found";
+  const std::string& first = all.front().problem;
+  const bool is_same =
+      all.size() > 1 && std::all_of(all.begin(), all.end(), [&](const Planned& one) { return one.problem == first; });
+  return is_same ? first : ddh::str("no strategy could be planned: ", all.front().strategy, ": ", first);
+}
+
 // In the loader.
 std::vector<Planned> plan_all(const CommandLine& line, Registry& registry, const RunPlace& place,
                               LoaderRecord& record) {
@@ -249,8 +258,7 @@ int plan_run(const CommandLine& line, Registry& registry, std::ostream& out) {
   const auto prepare = [&](LoaderRecord& of_loader) -> Prepared {
     const std::vector<Planned> all = plan_all(line, registry, place, of_loader);
     if (std::none_of(all.begin(), all.end(), [](const Planned& one) { return one.plan.has_value(); }))
-      ddh::fail(DDH_FAILED_PRECONDITION, "no strategy could be planned: ",
-                all.empty() ? "none was found" : ddh::str(all.front().strategy, ": ", all.front().problem));
+      ddh::fail(DDH_FAILED_PRECONDITION, problem_of_all(all));
     const std::optional<uint64_t> memory = line.planning.memory_bytes;
     out << (line.planning.json ? json_of(all, memory).dump(2) + "\n"
                                : text_of(all, memory, terminal_columns(STDOUT_FILENO, SIZE_MAX)));

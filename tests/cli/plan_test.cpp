@@ -126,6 +126,8 @@ TEST_CASE("a plan that can't be made is one sentence", "[cli]") {
   check_refused(toy({"--strategy", "nothing"}), {"nothing"});
   check_refused(toy({"--strategy", test_plugin("bad_strategy")}), {"strategy 'bad'", "DDH_CAP_DRY_ATTACH"});
   check_refused(toy({"model.layers=0"}), {"model.layers"});
+  check_refused(toy({"--nproc", "8", "--ranks-per-node", "3", "--all-strategies"}), {"ddhost: run.ranks_per_node=3"});
+  check_refused(toy({"model.layers=0", "--all-strategies"}), {"ddhost: model.layers"});
   check_refused(toy({"--sizes", "all"}), {"--sizes all", "toy", "model.size"});
 }
 
