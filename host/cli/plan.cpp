@@ -111,9 +111,25 @@ std::string table(const std::vector<Planned>& all, std::optional<uint64_t> memor
   return out;
 }
 
-// What the numbers leave out.
+// "zero1, all ranks: param 1.2, grad 3.4; host 0.5, device 4.1"
+std::string by_tag(const Planned& one) {
+  const MemoryPlan& plan = *one.plan;
+  const std::optional<PlannedBytes> bytes = plan.unique_of_all(MemoryKind::kAddresses);
+  if (!bytes) return "";
+  std::string out = ddh::str(plan.strategy, one.size.empty() ? "" : " at ", one.size, ", all ranks:");
+  for (size_t tag = 0; tag < bytes->size(); ++tag)
+    out += ddh::str(tag == 0 ? " " : ", ", kPlannedTags[tag], " ", megabytes((*bytes)[tag]));
+  if (plan.device_has_memory)
+    out += ddh::str("; host ", megabytes(sum(*plan.unique_of_all(MemoryKind::kHost))), ", device ",
+                    megabytes(sum(*plan.unique_of_all(MemoryKind::kDevice))));
+  return out + "\n";
+}
+
+// What the columns do not show, and what the numbers leave out.
 std::string notes(const std::vector<Planned>& all) {
   std::string out;
+  for (const Planned& one : all)
+    if (one.plan) out += by_tag(one);
   for (const Planned& one : all)
     if (!one.plan)
       out += ddh::str(one.strategy, one.strategy.empty() || one.size.empty() ? "" : " at ", one.size,
@@ -139,13 +155,22 @@ std::string text_of(const std::vector<Planned>& all, std::optional<uint64_t> mem
   return table(all, memory, columns) + (columns == SIZE_MAX ? notes(all) : wrapped(notes(all), columns, 2));
 }
 
+nlohmann::ordered_json json_of(const PlannedBytes& bytes) {
+  nlohmann::ordered_json out;
+  for (size_t tag = 0; tag < bytes.size(); ++tag) out[kPlannedTags[tag]] = bytes[tag];
+  return out;
+}
+
 nlohmann::ordered_json json_of(const RankMemory& rank, bool device_has_memory) {
   nlohmann::ordered_json out = {{"rank", rank.rank}};
   const PlannedBytes bytes = rank.in(MemoryKind::kAddresses, device_has_memory);
   for (size_t tag = 0; tag < bytes.size(); ++tag) out[kPlannedTags[tag]] = bytes[tag];
   out["total"] = rank.total();
   out["shared"] = rank.shared;
-  if (device_has_memory) out["host"] = sum(rank.in(MemoryKind::kHost, true));
+  if (device_has_memory) {
+    out["host"] = sum(rank.in(MemoryKind::kHost, true));
+    out["device"] = sum(rank.in(MemoryKind::kDevice, true));
+  }
   out["file"] = rank.file;
   const auto or_null = [](const std::optional<uint64_t>& known) {
     return known ? nlohmann::ordered_json(*known) : nlohmann::ordered_json();
@@ -175,7 +200,14 @@ nlohmann::ordered_json json_of(const std::vector<Planned>& all, std::optional<ui
     out["world_size"] = plan.world_size;
     entry["ranks_planned"] = plan.ranks.size();
     entry["largest_rank"] = json_of(plan.largest(), plan.device_has_memory);
-    if (const std::optional<uint64_t> unique = plan.unique_of_all()) entry["unique_bytes_of_all_ranks"] = *unique;
+    if (const std::optional<uint64_t> unique = plan.unique_of_all()) {
+      entry["unique_bytes_of_all_ranks"] = *unique;
+      entry["all_ranks"] = json_of(*plan.unique_of_all(MemoryKind::kAddresses));
+      if (plan.device_has_memory) {
+        entry["all_ranks"]["host"] = sum(*plan.unique_of_all(MemoryKind::kHost));
+        entry["all_ranks"]["device"] = sum(*plan.unique_of_all(MemoryKind::kDevice));
+      }
+    }
     entry["memory_checkpoints"] = plan.memory_checkpoints;
     entry["comm_is_known"] = plan.knows_comm;
     entry["act_is_known"] = plan.knows_act;

@@ -54,6 +54,9 @@ TEST_CASE("a run takes what was planned for its ranks, by tag, to the byte", "[c
   for (const char* tag : {"param", "grad", "optim", "comm"})
     unique += run.record.summary.at("unique_peak_bytes").at(tag).get<uint64_t>();
   CHECK(planned.at("unique_bytes_of_all_ranks") == unique);
+  for (const char* tag : {"param", "grad", "optim", "comm"})
+    CHECK(planned.at("all_ranks").at(tag) == run.record.summary.at("unique_peak_bytes").at(tag));
+  CHECK(planned.at("all_ranks").at("act") == largest.at("act").get<uint64_t>() * std::stoull(world));
 }
 
 TEST_CASE("windows that are copied are within the plan, too", "[cli]") {
@@ -101,6 +104,12 @@ TEST_CASE("a plan on a device with its own memory tells the host's memory apart"
   const uint64_t host = rank.at("host").get<uint64_t>() - rank.at("comm").get<uint64_t>();
   CHECK(host > 0);
   CHECK(host <= rank.at("optim").get<uint64_t>());
+  CHECK(rank.at("device").get<uint64_t>() + rank.at("host").get<uint64_t>() == rank.at("total"));
+  const json& all = away.at("plans").at(0).at("all_ranks");
+  CHECK(all.at("host").get<uint64_t>() + all.at("device").get<uint64_t>() ==
+        away.at("plans").at(0).at("unique_bytes_of_all_ranks"));
+  const Said text = call_ddhost(toy({"--strategy", "zero3", "--nproc", "2", "--device", "sim"}));
+  CHECK_THAT(text.out, Contains("zero3, all ranks: param ") && Contains("; host ") && Contains(", device "));
 }
 
 TEST_CASE("a dry run shows the plan on stderr, and a run before its first step", "[cli]") {

@@ -299,10 +299,19 @@ const RankMemory& MemoryPlan::largest() const {
 }
 
 std::optional<uint64_t> MemoryPlan::unique_of_all() const {
+  const std::optional<PlannedBytes> bytes = unique_of_all(MemoryKind::kAddresses);
+  return bytes ? std::optional(sum(*bytes)) : std::nullopt;
+}
+
+std::optional<PlannedBytes> MemoryPlan::unique_of_all(MemoryKind kind) const {
   if (ranks.size() != static_cast<size_t>(world_size)) return std::nullopt;
-  uint64_t sum = 0;
-  for (const RankMemory& rank : ranks) sum += rank.unique();
-  return sum;
+  PlannedBytes all{};
+  for (const RankMemory& rank : ranks) {
+    PlannedBytes bytes = rank.in(kind, device_has_memory);
+    if (kind == MemoryKind::kAddresses) bytes.front() -= rank.shared;  // of param
+    for (size_t tag = 0; tag < all.size(); ++tag) all[tag] += bytes[tag];
+  }
+  return all;
 }
 
 MemoryPlan plan_memory(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat) {

@@ -70,6 +70,8 @@ struct MemoryPlan {
   [[nodiscard]] const RankMemory& largest() const;
   // Of all ranks, without shared pages; nullopt: not all were planned.
   [[nodiscard]] std::optional<uint64_t> unique_of_all() const;
+  // The same by tag, of one kind of memory; kAddresses: of all kinds.
+  [[nodiscard]] std::optional<PlannedBytes> unique_of_all(MemoryKind kind) const;
 };
 
 // `config`: the run's own copy. `seat`: of rank 0; kv is not used. Error: the strategy can't be planned, or any of the
