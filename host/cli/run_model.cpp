@@ -276,6 +276,13 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
   const std::vector<std::string> replaced = replace_excluded_options(user);
   const Config host(user, run_sections(user), /*plugin_sections=*/false);
   std::unique_ptr<Cluster> cluster;
+  if (line.fit && !line.agent_order && has_cluster(line, host, registry)) {
+    print_sentence(
+        "--fit changes only runs that one launcher starts on one host; leave it out, and give a change that `ddhost "
+        "plan "
+        "--all-strategies` with the same options shows to fit");
+    return 2;
+  }
   try {
     if (!line.dry_run)
       cluster = join_cluster(line, user, host, registry);

@@ -6,6 +6,7 @@
 #include <sys/vfs.h>
 
 #include <catch2/catch.hpp>
+#include <fstream>
 
 #include "ddh/sdk/memory/free_memory.hpp"
 #include "fixtures/harness/built.hpp"
@@ -184,6 +185,13 @@ TEST_CASE("ranks that need more than the machine has are refused before they tak
        {"the run does not fit: 4 ranks will take", "of memory left, which", "it fits with strategy.plugin="})
     CHECK_THAT(run.err, Contains(part));
   CHECK(run.out.empty());
+}
+
+TEST_CASE("--fit is refused where there are several hosts", "[cli]") {
+  const TempFolder folder;
+  std::ofstream(folder.file("hosts")) << "localhost slots=1\nno-such-host slots=1\n";
+  check_refused({"--model", toy_model(), "--hostfile", folder.file("hosts"), "--fit", "run.dir=" + folder.file("run")},
+                {"--fit", "one host", "ddhost plan"}, 2);
 }
 
 TEST_CASE("numbers of ranks that divide that of the run are tried, where ranks share the memory", "[cli]") {
