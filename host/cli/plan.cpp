@@ -1,28 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cli/plan.cpp: `ddhost plan`. Everything happens in the loader, as for a run; no rank is started.
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
+#include "cli/planned_run.hpp"
 #include "cli/run_hosts.hpp"
-#include "cli/user_files.hpp"
-#include "config/replaced.hpp"
 #include "config/run_length.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "draw/table.hpp"
 #include "engine/loop/memory_plan.hpp"
-#include "launch/kv.hpp"
 #include "launch/launch.hpp"
 #include "plan/prepare.hpp"
 
@@ -116,9 +111,25 @@ std::string table(const std::vector<Planned>& all, std::optional<uint64_t> memor
   return out;
 }
 
-// What the numbers leave out.
+// "zero1, all ranks: param 1.2, grad 3.4; host 0.5, device 4.1"
+std::string by_tag(const Planned& one) {
+  const MemoryPlan& plan = *one.plan;
+  const std::optional<PlannedBytes> bytes = plan.unique_of_all(MemoryKind::kAddresses);
+  if (!bytes) return "";
+  std::string out = ddh::str(plan.strategy, one.size.empty() ? "" : " at ", one.size, ", all ranks:");
+  for (size_t tag = 0; tag < bytes->size(); ++tag)
+    out += ddh::str(tag == 0 ? " " : ", ", kPlannedTags[tag], " ", megabytes((*bytes)[tag]));
+  if (plan.device_has_memory)
+    out += ddh::str("; host ", megabytes(sum(*plan.unique_of_all(MemoryKind::kHost))), ", device ",
+                    megabytes(sum(*plan.unique_of_all(MemoryKind::kDevice))));
+  return out + "\n";
+}
+
+// What the columns do not show, and what the numbers leave out.
 std::string notes(const std::vector<Planned>& all) {
   std::string out;
+  for (const Planned& one : all)
+    if (one.plan) out += by_tag(one);
   for (const Planned& one : all)
     if (!one.plan)
       out += ddh::str(one.strategy, one.strategy.empty() || one.size.empty() ? "" : " at ", one.size,
@@ -144,13 +155,22 @@ std::string text_of(const std::vector<Planned>& all, std::optional<uint64_t> mem
   return table(all, memory, columns) + (columns == SIZE_MAX ? notes(all) : wrapped(notes(all), columns, 2));
 }
 
+nlohmann::ordered_json json_of(const PlannedBytes& bytes) {
+  nlohmann::ordered_json out;
+  for (size_t tag = 0; tag < bytes.size(); ++tag) out[kPlannedTags[tag]] = bytes[tag];
+  return out;
+}
+
 nlohmann::ordered_json json_of(const RankMemory& rank, bool device_has_memory) {
   nlohmann::ordered_json out = {{"rank", rank.rank}};
   const PlannedBytes bytes = rank.in(MemoryKind::kAddresses, device_has_memory);
   for (size_t tag = 0; tag < bytes.size(); ++tag) out[kPlannedTags[tag]] = bytes[tag];
   out["total"] = rank.total();
   out["shared"] = rank.shared;
-  if (device_has_memory) out["host"] = sum(rank.in(MemoryKind::kHost, true));
+  if (device_has_memory) {
+    out["host"] = sum(rank.in(MemoryKind::kHost, true));
+    out["device"] = sum(rank.in(MemoryKind::kDevice, true));
+  }
   out["file"] = rank.file;
   const auto or_null = [](const std::optional<uint64_t>& known) {
     return known ? nlohmann::ordered_json(*known) : nlohmann::ordered_json();
@@ -180,7 +200,14 @@ nlohmann::ordered_json json_of(const std::vector<Planned>& all, std::optional<ui
     out["world_size"] = plan.world_size;
     entry["ranks_planned"] = plan.ranks.size();
     entry["largest_rank"] = json_of(plan.largest(), plan.device_has_memory);
-    if (const std::optional<uint64_t> unique = plan.unique_of_all()) entry["unique_bytes_of_all_ranks"] = *unique;
+    if (const std::optional<uint64_t> unique = plan.unique_of_all()) {
+      entry["unique_bytes_of_all_ranks"] = *unique;
+      entry["all_ranks"] = json_of(*plan.unique_of_all(MemoryKind::kAddresses));
+      if (plan.device_has_memory) {
+        entry["all_ranks"]["host"] = sum(*plan.unique_of_all(MemoryKind::kHost));
+        entry["all_ranks"]["device"] = sum(*plan.unique_of_all(MemoryKind::kDevice));
+      }
+    }
     entry["memory_checkpoints"] = plan.memory_checkpoints;
     entry["comm_is_known"] = plan.knows_comm;
     entry["act_is_known"] = plan.knows_act;
@@ -188,31 +215,6 @@ nlohmann::ordered_json json_of(const std::vector<Planned>& all, std::optional<ui
     out["plans"].push_back(std::move(entry));
   }
   return out;
-}
-
-MemoryPlan plan_of(const PreparedRun& run) {
-  KvLocal kv;
-  Progress progress(1);
-  ProgressOfRank record(progress, 0);
-  const auto nodes = run.n_hosts() > 1 ? std::make_shared<Nodes>(run.ranks_of_hosts)
-                                       : std::make_shared<Nodes>(run.world_size, run.ranks_per_node);
-  const RankSeat seat{0, nodes, kv, record, 0};
-  return in_words_of_user(run.config, [&] { return plan_memory(run, run.config.clone(), seat); });
-}
-
-// The command line with `more`.
-UserConfig user_config(const CommandLine& line, const Registry& registry, const std::vector<Override>& more) {
-  std::vector<Override> overrides = line.overrides;
-  overrides.insert(overrides.end(), more.begin(), more.end());
-  UserConfig user = read_user_files(line, overrides, registry).user;
-  static_cast<void>(replace_excluded_options(user));
-  return user;
-}
-
-std::vector<std::string> all_strategies(const Registry& registry) {
-  std::vector<std::string> ids = registry.ids_of(DDH_KIND_STRATEGY);
-  std::sort(ids.begin(), ids.end());
-  return ids;
 }
 
 // The values of the model's option `size`, but for "custom", which needs further options.
@@ -245,6 +247,15 @@ Planned plan_one(const CommandLine& line, Registry& registry, const RunPlace& pl
   return one;
 }
 
+// Why nothing could be planned. What is said of several strategies in the same words is none of theirs.
+std::string problem_of_all(const std::vector<Planned>& all) {
+  if (all.empty()) return "no strategy was found";
+  const std::string& first = all.front().problem;
+  const bool is_same =
+      all.size() > 1 && std::all_of(all.begin(), all.end(), [&](const Planned& one) { return one.problem == first; });
+  return is_same ? first : ddh::str("no strategy could be planned: ", all.front().strategy, ": ", first);
+}
+
 // In the loader.
 std::vector<Planned> plan_all(const CommandLine& line, Registry& registry, const RunPlace& place,
                               LoaderRecord& record) {
@@ -260,154 +271,7 @@ std::vector<Planned> plan_all(const CommandLine& line, Registry& registry, const
   return out;
 }
 
-// What a plan takes of the memory for which a run was refused. The transport does not count: it had taken its memory before.
-uint64_t bytes_in(const MemoryPlan& plan, const Shortage& shortage) {
-  std::vector<uint64_t> ranks;
-  for (const RankMemory& rank : plan.ranks) {
-    PlannedBytes bytes = rank.in(shortage.kind, plan.device_has_memory);
-    bytes[kCommTag] = 0;
-    ranks.push_back(sum(bytes));
-  }
-  std::sort(ranks.rbegin(), ranks.rend());
-  ranks.resize(std::min<size_t>(ranks.size(), shortage.n_ranks));
-  return std::accumulate(ranks.begin(), ranks.end(), uint64_t{0});
-}
-
-// Tries changes of a run, in the loader.
-class Changes {
- public:
-  Changes(const CommandLine& line, Registry& registry, const RunPlace& place, const Shortage& shortage,
-          LoaderRecord& record)
-      : line_(line), registry_(registry), place_(place), shortage_(shortage), record_(record) {
-    const UserConfig user = user_config(line, registry, {});
-    const Config host(user, run_sections(user), /*plugin_sections=*/false);
-    accumulated_ = host.get<int64_t>("train.grad_accum_steps");
-    micro_batch_ = host.get<int64_t>("data.micro_batch");
-    recomputes_ = host.get<int64_t>("train.recompute") > 0;
-    // docs/numerics.md: then the bits are the same for every strategy and number of ranks.
-    same_order_ =
-        host.get<std::string>("train.reduce_order") == "rank_first" && host.get<int64_t>("train.reduce_block") <= 1;
-    strategy_ = host.get<std::string>("strategy.plugin");
-  }
-
-  // The nearest that fit, at most kMost. Those with the same bits come first.
-  std::vector<MemoryChange> that_fit() {
-    std::vector<MemoryChange> strategies = by_strategy({});
-    take(strategies, 0, 1);
-    if (!recomputes_) try_change({{"train.recompute", "1", ""}}, place_.world_size, true);
-    if (place_.world_size % 2 == 0)
-      try_change({{"run.nproc", ddh::str(place_.world_size / 2), ""}, accumulate()}, place_.world_size / 2,
-                 same_order_);
-    take(strategies, 1, strategies.size());
-    if (found_.empty() && !recomputes_) {
-      strategies = by_strategy({{"train.recompute", "1", ""}});
-      take(strategies, 0, strategies.size());
-    }
-    if (micro_batch_ % 2 == 0)
-      try_change({{"data.micro_batch", ddh::str(micro_batch_ / 2), ""}, accumulate()}, place_.world_size, false);
-    std::stable_sort(found_.begin(), found_.end(),
-                     [](const MemoryChange& a, const MemoryChange& b) { return a.same_bits && !b.same_bits; });
-    return found_;
-  }
-
- private:
-  static constexpr size_t kMost = 3;
-
-  [[nodiscard]] Override accumulate() const { return {"train.grad_accum_steps", ddh::str(accumulated_ * 2), ""}; }
-  // The plan of a change; nullopt: it can't be planned, or does not fit.
-  std::optional<MemoryPlan> plan_with(const std::vector<Override>& change, int world_size) {
-    try {
-      const UserConfig user = user_config(line_, registry_, change);
-      RunPlace place = place_;
-      if (world_size != place.world_size)
-        place = place_of(place, world_size, Config(user, run_sections(user), /*plugin_sections=*/false));
-      const PreparedRun run = prepare_run(user, registry_, place, Work::kTrain, &record_);
-      MemoryPlan plan = plan_of(run);
-      return bytes_in(plan, shortage_) <= shortage_.bytes_left ? std::optional(std::move(plan)) : std::nullopt;
-    } catch (const ddh::Error&) {
-      return std::nullopt;  // such as a model that can't recompute
-    }
-  }
-  void try_change(const std::vector<Override>& change, int world_size, bool same_bits) {
-    if (found_.size() < kMost && plan_with(change, world_size)) found_.push_back({change, same_bits});
-  }
-  // The other strategies, with `more`, that fit: those that take most come first.
-  std::vector<MemoryChange> by_strategy(const std::vector<Override>& more) {
-    std::vector<std::pair<uint64_t, MemoryChange>> fitting;
-    for (const std::string& id : all_strategies(registry_)) {
-      if (id == id_of(strategy_)) continue;
-      std::vector<Override> change = {{"strategy.plugin", id, ""}};
-      change.insert(change.end(), more.begin(), more.end());
-      if (const std::optional<MemoryPlan> plan = plan_with(change, place_.world_size))
-        fitting.push_back({bytes_in(*plan, shortage_), {change, same_order_}});
-    }
-    std::stable_sort(fitting.begin(), fitting.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-    std::vector<MemoryChange> out;
-    for (auto& [bytes, change] : fitting) out.push_back(std::move(change));
-    return out;
-  }
-  void take(const std::vector<MemoryChange>& changes, size_t first, size_t last) {
-    for (size_t i = first; i < std::min(last, changes.size()) && found_.size() < kMost; ++i)
-      found_.push_back(changes[i]);
-  }
-
-  const CommandLine& line_;
-  Registry& registry_;
-  const RunPlace& place_;
-  const Shortage& shortage_;
-  LoaderRecord& record_;
-  int64_t accumulated_ = 1, micro_batch_ = 1;
-  bool recomputes_ = false, same_order_ = true;
-  std::string strategy_;
-  std::vector<MemoryChange> found_;
-};
-
 }  // namespace
-
-std::string MemoryChange::text() const {
-  std::string out;
-  for (const Override& one : overrides) out += ddh::str(out.empty() ? "" : " ", one.key, "=", one.text);
-  return out + (same_bits ? "" : " (with other bits)");
-}
-
-TriedChanges changes_that_fit(const CommandLine& line, Registry& registry, const RunPlace& place,
-                              const Shortage& shortage) {
-  TriedChanges out;
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-    out.end = {1, ddh::str("can't make a pipe: ", std::strerror(errno)), std::nullopt};
-    return out;
-  }
-  Fd read_end(ends[0]), write_end(ends[1]);
-  LoaderRecord record;
-  out.end = launch(
-      LaunchArgs{},
-      [&](LoaderRecord& of_loader) -> Prepared {
-        Json found = Json::array();
-        for (const MemoryChange& change : Changes(line, registry, place, shortage, of_loader).that_fit()) {
-          Json words = Json::array();
-          for (const Override& one : change.overrides) words.push_back({one.key, one.text});
-          found.push_back({{"words", words}, {"same_bits", change.same_bits}});
-        }
-        const std::string text = found.dump();
-        if (::write(write_end.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-          ddh::fail(DDH_INTERNAL, "can't write to a pipe: ", std::strerror(errno));
-        return {};
-      },
-      record);
-  write_end = Fd();
-  if (out.end.exit_code != 0) return out;
-  std::string text;
-  std::array<char, 4096> part{};
-  for (ssize_t n = 0; (n = ::read(read_end.get(), part.data(), part.size())) > 0;)
-    text.append(part.data(), static_cast<size_t>(n));
-  for (const Json& change : Json::parse(text)) {
-    out.changes.push_back({{}, change.at("same_bits").get<bool>()});
-    for (const Json& word : change.at("words"))
-      out.changes.back().overrides.push_back({word.at(0).get<std::string>(), word.at(1).get<std::string>(), "--fit"});
-  }
-  return out;
-}
 
 std::string planned_memory(const PreparedRun& run) {
   try {
@@ -426,8 +290,7 @@ int plan_run(const CommandLine& line, Registry& registry, std::ostream& out) {
   const auto prepare = [&](LoaderRecord& of_loader) -> Prepared {
     const std::vector<Planned> all = plan_all(line, registry, place, of_loader);
     if (std::none_of(all.begin(), all.end(), [](const Planned& one) { return one.plan.has_value(); }))
-      ddh::fail(DDH_FAILED_PRECONDITION, "no strategy could be planned: ",
-                all.empty() ? "none was found" : ddh::str(all.front().strategy, ": ", all.front().problem));
+      ddh::fail(DDH_FAILED_PRECONDITION, problem_of_all(all));
     const std::optional<uint64_t> memory = line.planning.memory_bytes;
     out << (line.planning.json ? json_of(all, memory).dump(2) + "\n"
                                : text_of(all, memory, terminal_columns(STDOUT_FILENO, SIZE_MAX)));

@@ -161,6 +161,11 @@ std::unique_ptr<Cluster> join_cluster(const CommandLine& line, const UserConfig&
   return Cluster::join(*placement, settings);
 }
 
+bool has_cluster(const CommandLine& line, const Config& host, const Registry& registry) {
+  return line.agent_order || !host.text("launch.hostfile").empty() ||
+         find_placement(launchers(registry.name_folders()), host.get<std::string>("launch.from")).has_value();
+}
+
 std::vector<Override> without_lost_hosts(const UserConfig& user, const Config& host, const Registry& registry) {
   const int64_t least = host.get<int64_t>("launch.min_nodes");
   if (least == 0 || host.text("launch.hostfile").empty()) return {};

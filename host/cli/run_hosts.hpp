@@ -26,6 +26,9 @@ SurveySettings survey_settings(const UserConfig& user, const Config& host, const
 std::unique_ptr<Cluster> join_cluster(const CommandLine& line, const UserConfig& user, const Config& host,
                                       const Registry& registry);
 
+// Whether it will join launchers. Connects to nothing.
+bool has_cluster(const CommandLine& line, const Config& host, const Registry& registry);
+
 // For a run that starts again: without the hosts that are gone, if launch.min_nodes are left and the samples of a step can stay
 // the same. {}: with all hosts. Prints which are left out. [blocks]
 std::vector<Override> without_lost_hosts(const UserConfig& user, const Config& host, const Registry& registry);

@@ -204,9 +204,9 @@ LaunchArgs launch_args(Command command, const Config& host, int world_size, Clus
 std::string changes_text(const TriedChanges& tried) {
   if (tried.end.exit_code != 0) return "; no change could be tried: " + tried.end.sentence;
   if (tried.changes.empty())
-    return "; of other strategies with their defaults, recomputation, fewer ranks and smaller micro-batches none makes "
-           "it "
-           "fit";
+    return "; tried were other strategies with their defaults, recomputation, fewer ranks, optimizer state on a disk "
+           "and "
+           "smaller micro-batches, and none makes it fit";
   std::string text = "; it fits with ";
   for (const MemoryChange& change : tried.changes)
     text += (&change == &tried.changes.front() ? "" : ", or with ") + change.text();
@@ -276,6 +276,13 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
   const std::vector<std::string> replaced = replace_excluded_options(user);
   const Config host(user, run_sections(user), /*plugin_sections=*/false);
   std::unique_ptr<Cluster> cluster;
+  if (line.fit && !line.agent_order && has_cluster(line, host, registry)) {
+    print_sentence(
+        "--fit changes only runs that one launcher starts on one host; leave it out, and give a change that `ddhost "
+        "plan "
+        "--all-strategies` with the same options shows to fit");
+    return 2;
+  }
   try {
     if (!line.dry_run)
       cluster = join_cluster(line, user, host, registry);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `ddhost plan`: what it says is what a run then takes, without starting a rank.
+#include <linux/magic.h>
 #include <sys/resource.h>
+#include <sys/vfs.h>
 
 #include <catch2/catch.hpp>
+#include <fstream>
 
 #include "ddh/sdk/memory/free_memory.hpp"
 #include "fixtures/harness/built.hpp"
@@ -52,6 +55,9 @@ TEST_CASE("a run takes what was planned for its ranks, by tag, to the byte", "[c
   for (const char* tag : {"param", "grad", "optim", "comm"})
     unique += run.record.summary.at("unique_peak_bytes").at(tag).get<uint64_t>();
   CHECK(planned.at("unique_bytes_of_all_ranks") == unique);
+  for (const char* tag : {"param", "grad", "optim", "comm"})
+    CHECK(planned.at("all_ranks").at(tag) == run.record.summary.at("unique_peak_bytes").at(tag));
+  CHECK(planned.at("all_ranks").at("act") == largest.at("act").get<uint64_t>() * std::stoull(world));
 }
 
 TEST_CASE("windows that are copied are within the plan, too", "[cli]") {
@@ -99,6 +105,12 @@ TEST_CASE("a plan on a device with its own memory tells the host's memory apart"
   const uint64_t host = rank.at("host").get<uint64_t>() - rank.at("comm").get<uint64_t>();
   CHECK(host > 0);
   CHECK(host <= rank.at("optim").get<uint64_t>());
+  CHECK(rank.at("device").get<uint64_t>() + rank.at("host").get<uint64_t>() == rank.at("total"));
+  const json& all = away.at("plans").at(0).at("all_ranks");
+  CHECK(all.at("host").get<uint64_t>() + all.at("device").get<uint64_t>() ==
+        away.at("plans").at(0).at("unique_bytes_of_all_ranks"));
+  const Said text = call_ddhost(toy({"--strategy", "zero3", "--nproc", "2", "--device", "sim"}));
+  CHECK_THAT(text.out, Contains("zero3, all ranks: param ") && Contains("; host ") && Contains(", device "));
 }
 
 TEST_CASE("a dry run shows the plan on stderr, and a run before its first step", "[cli]") {
@@ -124,6 +136,8 @@ TEST_CASE("a plan that can't be made is one sentence", "[cli]") {
   check_refused(toy({"--strategy", "nothing"}), {"nothing"});
   check_refused(toy({"--strategy", test_plugin("bad_strategy")}), {"strategy 'bad'", "DDH_CAP_DRY_ATTACH"});
   check_refused(toy({"model.layers=0"}), {"model.layers"});
+  check_refused(toy({"--nproc", "8", "--ranks-per-node", "3", "--all-strategies"}), {"ddhost: run.ranks_per_node=3"});
+  check_refused(toy({"model.layers=0", "--all-strategies"}), {"ddhost: model.layers"});
   check_refused(toy({"--sizes", "all"}), {"--sizes all", "toy", "model.size"});
 }
 
@@ -173,6 +187,25 @@ TEST_CASE("ranks that need more than the machine has are refused before they tak
   CHECK(run.out.empty());
 }
 
+TEST_CASE("--fit is refused where there are several hosts", "[cli]") {
+  const TempFolder folder;
+  std::ofstream(folder.file("hosts")) << "localhost slots=1\nno-such-host slots=1\n";
+  check_refused({"--model", toy_model(), "--hostfile", folder.file("hosts"), "--fit", "run.dir=" + folder.file("run")},
+                {"--fit", "one host", "ddhost plan"}, 2);
+}
+
+TEST_CASE("numbers of ranks that divide that of the run are tried, where ranks share the memory", "[cli]") {
+  const uint64_t free = ddh::free_memory().bytes;
+  REQUIRE(free < UINT64_MAX);
+  // Three ranks of zero3 take 24 bytes for each parameter, because the units have no blocks, and one 16.
+  const uint64_t n_params = free / 20, hidden = n_params / (3 * 2 * 256);
+  const ToyRun run = toy_run({"--strategy", "ddp", "--nproc", "3", "model.width=256", "model.layers=3",
+                              "model.hidden=" + std::to_string(hidden)});
+  INFO(run.err);
+  CHECK(run.code == 1);
+  CHECK_THAT(run.err, Contains("it fits with ") && Contains("run.nproc=1 train.grad_accum_steps=3"));
+}
+
 TEST_CASE("a change that gives other bits is not called the same, and comes last", "[cli]") {
   const Words options = {"--strategy",     "ddp",
                          "--nproc",        "4",
@@ -182,6 +215,27 @@ TEST_CASE("a change that gives other bits is not called the same, and comes last
                          "train.steps=1"};
   CHECK_THAT(toy_run(options).err, Contains("it fits with ") && !Contains("other bits"));
   CHECK_THAT(toy_run(options, {"train.reduce_order=micro_first"}).err, Contains("(with other bits)"));
+}
+
+// One rank can give nothing to others, and the model can't recompute.
+TEST_CASE("a run that fits with the state of its optimizer on a disk is started with that by --fit", "[cli]") {
+  const TempFolder folder;
+  struct statfs system {};
+  REQUIRE(statfs(folder.path().c_str(), &system) == 0);
+  if (system.f_type == TMPFS_MAGIC) return;  // no disk
+  Process process({"--model", toy_model(), "--strategy", "ddp", "--nproc", "1", "model.width=256", "model.hidden=32000",
+                   "model.layers=3", "data.micro_batch=1", "train.steps=1", "run.sample_tokens=0", "--fit",
+                   "run.dir=" + folder.file("run")},
+                  [] {
+                    const rlimit limit{uint64_t{1} << 30, uint64_t{1} << 30};
+                    setrlimit(RLIMIT_AS, &limit);
+                  });
+  const int code = process.wait(std::chrono::seconds(120));
+  INFO(process.err());
+  CHECK(code == 0);
+  CHECK_THAT(process.err(),
+             Contains("--fit: the run starts with ") &&
+                 Contains("strategy.offload_optimizer.device=nvme strategy.nvme_path=" + folder.file("run")));
 }
 
 TEST_CASE("a limit of a process's addresses refuses a run, too", "[cli]") {

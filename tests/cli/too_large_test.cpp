@@ -90,3 +90,19 @@ TEST_CASE("runs that are too large for a device are refused, and start with what
     for (size_t i = 0; i < 3; ++i) CHECK(fitted.record.steps[i].at("loss") == large.record.steps[i].at("loss"));
   }
 }
+
+// There an offload to the host's memory takes more than it saves.
+TEST_CASE("on a device without memory of its own --fit takes the nearest strategy, which offloads nothing", "[cli]") {
+  const TempFolder folder;
+  Process process(
+      {"--config", DDHOST_SOURCE_DIR "/configs/gpt_tiny.json", "--nproc", "2", "--strategy", "ddp", "model.n_embd=1024",
+       "train.steps=2", "run.sample_tokens=0", "run.quiet=true", "--fit", "run.dir=" + folder.file("run")},
+      [] {
+        const rlimit limit{1'470'000'000, 1'470'000'000};
+        setrlimit(RLIMIT_AS, &limit);
+      });
+  const int code = process.wait(std::chrono::seconds(200));
+  INFO(process.err());
+  CHECK(code == 0);
+  CHECK_THAT(process.err(), Contains("--fit: the run starts with strategy.plugin=zero1"));
+}

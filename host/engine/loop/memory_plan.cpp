@@ -181,16 +181,20 @@ struct Sharing {
 
   // nullopt: `left` suffices.
   [[nodiscard]] std::optional<DoesNotFit> compared(MemoryKind kind, const ddh::FreeMemory& left) const {
-    const char* const tag = first_that_does_not_fit(needed, left.bytes);
-    if (tag == nullptr) return std::nullopt;
+    const uint64_t reserve = n_ranks * reserve_of_rank(kind);
+    const char* tag = first_that_does_not_fit(needed, left.bytes);
+    if (tag == nullptr && sum(needed) + reserve <= left.bytes) return std::nullopt;
+    if (tag == nullptr) tag = "this reserve";
     std::string parts;
     for (size_t i = 0; i < needed.size(); ++i)
       if (needed[i] > 0) parts += ddh::str(parts.empty() ? "" : ", ", kPlannedTags[i], " ", bytes_text(needed[i]));
     return DoesNotFit{
         {kind, left.bytes, n_ranks},
-        ddh::str("the run does not fit: ", who(), " will take ", bytes_text(sum(needed)), " more (", parts, "), and ",
-                 left.of, " has ", bytes_text(left.bytes), " of memory left, which does not suffice for ", tag,
-                 "; run.allow_overcommit=true starts it anyway")};
+        ddh::str(
+            "the run does not fit: ", who(), " will take ", bytes_text(sum(needed)), " more (", parts, ")",
+            reserve > 0 ? ddh::str(" and needs a reserve of ", bytes_text(reserve), " for heaps and libraries") : "",
+            ", and ", left.of, " has ", bytes_text(left.bytes), " of memory left, which does not suffice for ", tag,
+            "; run.allow_overcommit=true starts it anyway")};
   }
 };
 
@@ -240,6 +244,19 @@ std::optional<DoesNotFit> first_shortage(const std::vector<SeenMemory>& ranks, c
     left.of += ddh::str(", without ", bytes_text(question.memory_checkpoints), " for checkpoint.memory_every,");
   }
   return machine.compared(MemoryKind::kHost, left);
+}
+
+uint64_t reserve_of_rank(MemoryKind kind) {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  switch (kind) {
+    case MemoryKind::kHost:
+      return 96 * kMiB;
+    case MemoryKind::kAddresses:
+      return 448 * kMiB;
+    case MemoryKind::kDevice:
+      return 0;
+  }
+  return 0;
 }
 
 PlannedBytes RankMemory::in(MemoryKind kind, bool device_has_memory) const {
@@ -295,10 +312,19 @@ const RankMemory& MemoryPlan::largest() const {
 }
 
 std::optional<uint64_t> MemoryPlan::unique_of_all() const {
+  const std::optional<PlannedBytes> bytes = unique_of_all(MemoryKind::kAddresses);
+  return bytes ? std::optional(sum(*bytes)) : std::nullopt;
+}
+
+std::optional<PlannedBytes> MemoryPlan::unique_of_all(MemoryKind kind) const {
   if (ranks.size() != static_cast<size_t>(world_size)) return std::nullopt;
-  uint64_t sum = 0;
-  for (const RankMemory& rank : ranks) sum += rank.unique();
-  return sum;
+  PlannedBytes all{};
+  for (const RankMemory& rank : ranks) {
+    PlannedBytes bytes = rank.in(kind, device_has_memory);
+    if (kind == MemoryKind::kAddresses) bytes.front() -= rank.shared;  // of param
+    for (size_t tag = 0; tag < all.size(); ++tag) all[tag] += bytes[tag];
+  }
+  return all;
 }
 
 MemoryPlan plan_memory(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat) {

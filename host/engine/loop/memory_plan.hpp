@@ -73,6 +73,8 @@ struct MemoryPlan {
   [[nodiscard]] const RankMemory& largest() const;
   // Of all ranks, without shared pages; nullopt: not all were planned.
   [[nodiscard]] std::optional<uint64_t> unique_of_all() const;
+  // The same by tag, of one kind of memory; kAddresses: of all kinds.
+  [[nodiscard]] std::optional<PlannedBytes> unique_of_all(MemoryKind kind) const;
 };
 
 // `config`: the run's own copy. `seat`: of rank 0; kv is not used. Error: the strategy can't be planned, or any of the
@@ -95,7 +97,18 @@ struct DoesNotFit {
   Shortage shortage;
   std::string sentence;
 };
+// What a rank takes beside its plan after its fit is asked: heaps, pools of allocators, and what the first products of
+// libraries make. It can't be planned, and grows with the model. Measured for ddp, as the most usage of a control group or the
+// least `ulimit -v` of a whole run, less the plan and what was taken before the question, in MB of 10^6 bytes:
+//   host       kgat_tiny 26, gpt_tiny 47, cnn_tiny 64 (bf16: 94), vit_tiny 71 (bf16: 85), gpt_tiny of width 512 93, of width
+//              1024 179, without LibTorch 1
+//   addresses  gpt_tiny 211, cnn_tiny 215, vit_tiny 353, gpt_tiny of width 512 339, of width 1024 462: each thread reserves
+//              64 MiB for its heap
+// The reserve covers the runs up to width 512, and for addresses all. Of a device with its own memory nothing is known.
+uint64_t reserve_of_rank(MemoryKind kind);
+
 // The first memory that does not suffice for all ranks of a machine; nullopt: the run fits. Reads what the machine has free.
+// What a plan takes and the reserve of each rank count.
 std::optional<DoesNotFit> first_shortage(const std::vector<SeenMemory>& ranks, const FitQuestion& question);
 
 }  // namespace ddhost

@@ -52,7 +52,8 @@ TEST_CASE("pinned memory does not count for the device", "[unit]") {
 
 TEST_CASE("ranks that are threads share the addresses of a process", "[unit]") {
   std::vector<SeenMemory> ranks = {rank_on(0, "", 0, 60), rank_on(1, "", 0, 60)};
-  for (SeenMemory& rank : ranks) rank.addresses_left = 100;
+  const uint64_t reserve = reserve_of_rank(MemoryKind::kAddresses);
+  for (SeenMemory& rank : ranks) rank.addresses_left = 100 + 2 * reserve;
   CHECK_FALSE(first_shortage(ranks, {"cpu", false, false}).has_value());
   const std::optional<DoesNotFit> found = first_shortage(ranks, {"cpu", false, true});
   REQUIRE(found.has_value());
@@ -75,4 +76,18 @@ TEST_CASE("what the machine has not is refused, with the tag that takes it", "[u
   REQUIRE(found.has_value());
   CHECK(found->shortage.kind == MemoryKind::kHost);
   CHECK_THAT(found->sentence, Contains("rank 0 will take") && Contains("suffice for grad"));
+}
+
+TEST_CASE("a run needs a reserve for each rank, which its error names", "[unit]") {
+  const uint64_t reserve = reserve_of_rank(MemoryKind::kAddresses);
+  CHECK(reserve > 0);
+  CHECK(reserve_of_rank(MemoryKind::kDevice) == 0);
+  std::vector<SeenMemory> ranks = {rank_on(0, "", 0, 60)};
+  ranks[0].addresses_left = 60 + reserve;
+  CHECK_FALSE(first_shortage(ranks, {"cpu", false, false}).has_value());
+  --ranks[0].addresses_left;
+  const std::optional<DoesNotFit> found = first_shortage(ranks, {"cpu", false, false});
+  REQUIRE(found.has_value());
+  CHECK_THAT(found->sentence, Contains("needs a reserve of 469.8 MB for heaps and libraries") &&
+                                  Contains("does not suffice for this reserve"));
 }

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cli/planned_run.hpp: the plan of a command line, with changes (`ddhost plan`, --fit). Everything is called in the loader.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/words/command_line.hpp"
+#include "config/user_config.hpp"
+#include "engine/loop/memory_plan.hpp"
+#include "plan/prepare.hpp"
+#include "plugin/registry.hpp"
+
+namespace ddhost {
+
+// Errors are in the user's words.
+MemoryPlan plan_of(const PreparedRun& run);
+
+// The command line with `more`.
+UserConfig user_config(const CommandLine& line, const Registry& registry, const std::vector<Override>& more);
+
+// Their names, sorted.
+std::vector<std::string> all_strategies(const Registry& registry);
+
+}  // namespace ddhost
