@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/decisions.hpp"
 
+#include "checkpoint/memory_folder.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/state/final_weights.hpp"
 
@@ -40,6 +41,8 @@ void publish_decisions(const PreparedRun& run, Kv& kv) {
               {"resume", texts(run.resume)},
               {"hidden", Json::array()},
               {"config", run.config.effective()}};
+  if (run.memory_resume)
+    out["memory"] = {{"last_step", run.memory_resume->last_step}, {"otherwise", run.memory_resume->otherwise}};
   if (run.final_weights != nullptr) out["hidden"] = texts(run.final_weights->hidden());
   kv.set(kKey, json_line(out));
 }
@@ -59,6 +62,11 @@ void take_over(PreparedRun& run, const Json& decisions) {
               "', which the head of the run has made, does not exist on ",
               "this host; put it into a folder that all hosts share by the same path");
   run.resume = paths(decisions.at("resume"));
+  if (decisions.contains("memory"))
+    run.memory_resume.emplace(RunPlan::MemoryResume{decisions.at("memory").at("last_step").get<int64_t>(),
+                                                    decisions.at("memory").at("otherwise").get<std::string>()});
+  else
+    remove_memory_folder(run.run_dir);  // of a run that was here before
   const std::vector<fs::path> hidden = paths(decisions.at("hidden"));
   if (!hidden.empty())
     run.final_weights = std::make_shared<const FinalWeights>(run.config.text("train.save_final"), run.run_dir, hidden);
