@@ -50,7 +50,9 @@ void publish_decisions(const PreparedRun& run, Kv& kv) {
 Json await_decisions(Kv& kv, std::chrono::milliseconds timeout) { return read_json(kv.get(kKey, timeout)); }
 
 std::vector<Override> overrides_of(const Json& decisions) {
-  return {{"run.dir", decisions.at("run_dir").get<std::string>(), "the head of the run"}};
+  const char* const source = "the head of the run";
+  return {{"run.dir", decisions.at("run_dir").get<std::string>(), source},
+          {"checkpoint.memory_copies", decisions.at("config").at("checkpoint").at("memory_copies").dump(), source}};
 }
 
 void take_over(PreparedRun& run, const Json& decisions) {

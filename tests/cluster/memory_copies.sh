@@ -12,7 +12,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/namespaces.sh"
 printf 'node1 slots=2\nnode2 slots=2\n' >"$work/hosts"
 printf 'node1 slots=2\nnode2 slots=1\nnode3 slots=1\n' >"$work/hosts_3"
 on_hosts=("${toy[@]}" --ssh-config "$work/ssh_config" launch.heartbeat=1 launch.timeout=5)
-steps=400
+steps=250
 settings=("train.steps=$steps")
 inside() { # number, command...: on this host
   nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -m -n -p -u "${@:2}"
@@ -62,7 +62,7 @@ done
 for ((i = 0; i < times; ++i)); do
   strategy=${strategies[i % ${#strategies[@]}]}
   start killed hosts --strategy "$strategy" "checkpoint.memory_copies=$((1 + i % 2))"
-  until_rows killed $((30 + RANDOM % 200))
+  until_rows killed $((30 + RANDOM % 120))
   kill_a_rank $((1 + RANDOM % 2))
   ends killed 1 "whole_$strategy"
   from_memory killed 1
@@ -75,11 +75,12 @@ for ((i = 0; i < times; ++i)); do
   strategy=${strategies[i % ${#strategies[@]}]}
   hosts=$([[ $((i % 2)) == 0 ]] && echo hosts || echo hosts_3)
   start lost "$hosts" --strategy "$strategy" checkpoint.memory_copies=2 launch.min_nodes=1
-  until_rows lost $((30 + RANDOM % 200))
+  until_rows lost $((30 + RANDOM % 120))
   ip link set "$(link 2)" nomaster
   if [[ $hosts == hosts ]]; then
     ends lost 1 "whole_$strategy"
-    grep -q 'without node2 the run goes on with 2 ranks' "$work/lost.log" || { cat "$work/lost.log"; fail "lost: not without it"; }
+    grep -q 'without node2 the run goes on with 2 ranks' "$work/lost.log" ||
+      { cat "$work/lost.log"; fail "lost: not without it"; }
     from_memory lost 1
   else # three ranks can't compute the samples of four: the host comes back, without memory of what was
     until grep -q 'is gone' "$work/lost.log"; do sleep 0.05; done
@@ -104,7 +105,8 @@ damage() { # number of a host
   inside "$1" bash -c '
     for file in /dev/shm/ddhost-*/hosts/checkpoints/step-*/optimizer.safetensors; do
       bytes=$(stat -c %s "$file")
-      head -c $((bytes / 2)) /dev/zero | tr "\0" "U" | dd of="$file" bs=1M seek=$((bytes / 2)) oflag=seek_bytes conv=notrunc 2>/dev/null
+      head -c $((bytes / 2)) /dev/zero | tr "\0" "U" |
+        dd of="$file" bs=1M seek=$((bytes / 2)) oflag=seek_bytes conv=notrunc 2>/dev/null
     done'
 }
 for copies in 1 2; do

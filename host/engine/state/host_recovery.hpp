@@ -27,7 +27,8 @@ struct FoundInMemory {
   std::vector<std::string> damages;  // sentences about parts that can't be used
 };
 
-// Checks all parts on all hosts, which belong to this run from here on. Without steps after `last_step`: they are of a run that was in the folder before. [collective]
+// Checks all parts on all hosts, which are this run's from here on. Without steps after `last_step`: they are of a run that was
+// in the folder before. [collective]
 FoundInMemory find_in_memory(const Comm& comm, const RankSeat& seat, const std::filesystem::path& run_dir,
                              int64_t last_step);
 

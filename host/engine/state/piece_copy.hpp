@@ -37,8 +37,8 @@ struct UnusableValue {
 // there.
 class RankWriter {
  public:
-  // Whose files `folder` has: those of all ranks, so that the rank that wrote the first byte of a chunk computes its checksum, or
-  // those of one host's, so that each range gets one of its own.
+  // of_chunks: all ranks write the files of `folder`, and the one that wrote the first byte of a chunk computes its checksum.
+  // of_ranges: those of one host do, so each range gets a checksum of its own.
   enum class Sums { of_chunks, of_ranges };
   RankWriter(const std::filesystem::path& folder, const CheckpointLayout& layout, Sums sums = Sums::of_chunks)
       : layout_(layout), by_range_(sums == Sums::of_ranges), sums_(layout.chunks()) {
