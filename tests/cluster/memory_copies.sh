@@ -120,7 +120,8 @@ for copies in 1 2; do
   grep -qE 'the part of rank [0-9] of the checkpoint in memory of step [0-9]+ is damaged on the host of rank [23]' \
     "$work/$name.log" || { cat "$work/$name.log"; fail "$name: the damage is not named"; }
   from=$([[ $copies == 1 ]] && echo "$work/$name/checkpoints" || echo /dev/shm)
-  grep -qE "resumed after step [0-9]+ from .$from/" "$work/$name/log.txt" || { cat "$work/$name.log"; fail "$name: not from $from"; }
+  grep -qE "resumed after step [0-9]+ from .$from/" "$work/$name/log.txt" ||
+    { cat "$work/$name.log"; fail "$name: not from $from"; }
   nothing_left "$name"
 done
 
