@@ -120,6 +120,10 @@ void RangeFile::reserve(uint64_t bytes) const {
   fail_write();
 }
 
+void RangeFile::resize(uint64_t bytes) const {
+  if (::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) fail_write();
+}
+
 void RangeFile::clear() const {
   if (::ftruncate(fd_, 0) != 0) fail_write();
 }

@@ -29,6 +29,8 @@ class RangeFile {
   void read_at(uint64_t offset, void* data, uint64_t bytes) const;
   // Reserves the space on the disk.
   void reserve(uint64_t bytes) const;
+  // Gives the file this size; what is not written is zeros that take no space.
+  void resize(uint64_t bytes) const;
   // Gives up content and space.
   void clear() const;
   [[nodiscard]] uint64_t bytes() const;

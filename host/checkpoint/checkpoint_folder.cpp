@@ -80,6 +80,8 @@ fs::path partial_folder(const fs::path& run_dir, int64_t step) {
   return checkpoints_folder(run_dir) / ddh::str(".step-", step, ".partial");
 }
 
+std::optional<int64_t> step_of_checkpoint(const fs::path& folder) { return step_of(folder.filename().string()); }
+
 std::vector<CheckpointPlace> list_checkpoints(const fs::path& run_dir) {
   std::vector<CheckpointPlace> out;
   std::error_code ec;
@@ -163,6 +165,13 @@ fs::path begin_checkpoint(const fs::path& run_dir, int64_t step) {
   remove_leftovers(run_dir);
   fs::create_directory(partial);
   return partial;
+}
+
+void complete_checkpoint(const fs::path& folder, const Manifest& manifest) {
+  const std::string text = manifest_text(manifest);
+  fs::remove(folder / kMarker);
+  replace_durably(folder / kManifest, text);
+  replace_durably(folder / kMarker, marker_text(text));
 }
 
 void commit_checkpoint(const fs::path& run_dir, const Manifest& manifest) {

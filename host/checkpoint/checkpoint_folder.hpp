@@ -38,6 +38,9 @@ std::filesystem::path checkpoints_folder(const std::filesystem::path& run_dir);
 std::filesystem::path run_folder_of(const std::filesystem::path& path);
 std::filesystem::path checkpoint_folder(const std::filesystem::path& run_dir, int64_t step);
 
+// The step of a folder with the name of a checkpoint.
+std::optional<int64_t> step_of_checkpoint(const std::filesystem::path& folder);
+
 // All folders step-N, the newest first, whole or not. Empty if there is none.
 std::vector<CheckpointPlace> list_checkpoints(const std::filesystem::path& run_dir);
 
@@ -68,6 +71,8 @@ void note_newest(const std::filesystem::path& run_dir);
 std::filesystem::path begin_checkpoint(const std::filesystem::path& run_dir, int64_t step);
 // Turns that folder into a checkpoint. The tensors' files must be on the disk already.
 void commit_checkpoint(const std::filesystem::path& run_dir, const Manifest& manifest);
+// Makes a folder with all tensors' files a checkpoint, also if it was one before.
+void complete_checkpoint(const std::filesystem::path& folder, const Manifest& manifest);
 // Removes that folder after an error.
 void drop_checkpoint(const std::filesystem::path& run_dir, int64_t step) noexcept;
 

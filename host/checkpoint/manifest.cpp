@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<const char*, 4> kKinds = {"parameter", "slot", "buffer", "strategy"};
+constexpr std::array<const char*, 4> kTensorKinds = {"parameter", "slot", "buffer", "strategy"};
 
 constexpr size_t kMostTensors = 1'000'000;
 
@@ -33,9 +33,9 @@ std::string file_name(const std::string& name) {
 }
 
 TensorKind kind_of(const std::string& name) {
-  const auto at = std::find(kKinds.begin(), kKinds.end(), name);
-  if (at == kKinds.end()) ddh::fail(DDH_DATA_LOSS, "a tensor is of the unknown kind '", name, "'");
-  return static_cast<TensorKind>(at - kKinds.begin());
+  const auto at = std::find(kTensorKinds.begin(), kTensorKinds.end(), name);
+  if (at == kTensorKinds.end()) ddh::fail(DDH_DATA_LOSS, "a tensor is of the unknown kind '", name, "'");
+  return static_cast<TensorKind>(at - kTensorKinds.begin());
 }
 
 uint64_t number_of(const std::string& hexadecimal) {
@@ -50,7 +50,7 @@ uint64_t number_of(const std::string& hexadecimal) {
 Json json_of(const Manifest::Tensor& tensor, const Manifest& manifest) {
   const StoredTensor& t = tensor.stored;
   Json out = {{"name", t.name},
-              {"kind", kKinds.at(static_cast<size_t>(t.kind))},
+              {"kind", kTensorKinds.at(static_cast<size_t>(t.kind))},
               {"file", manifest.files[t.file].name},
               {"dtype", safetensors_name(t.dtype)},
               {"shape", t.shape},

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/durable.hpp"
 #include "ddh/sdk/kernels/counter_rng.hpp"
 #include "ddh/sdk/memory/memory_disk.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -17,6 +18,8 @@ namespace fs = std::filesystem;
 
 namespace ddhost {
 namespace {
+
+constexpr const char* kOwner = "run";
 
 // A folder, not a link, that nobody else can have filled.
 bool is_own_folder(const fs::path& folder) {
@@ -36,6 +39,8 @@ fs::path memory_folder(const fs::path& run_dir) {
   const uint64_t name = ddh::fnv1a(ddh::str(host.data(), ' ', folder.string()));
   return fs::path(ddh::kMemoryDisk) / ddh::str("ddhost-", ::geteuid(), "-", hex(name));
 }
+
+bool has_memory_folder(const fs::path& run_dir) { return is_own_folder(memory_folder(run_dir)); }
 
 void make_memory_folder(const fs::path& run_dir) {
   const fs::path folder = memory_folder(run_dir);
@@ -68,6 +73,20 @@ void tidy_memory_folder(const fs::path& run_dir, int64_t last_step) {
   for (const auto& entry : fs::directory_iterator(checkpoints_folder(folder), ec))
     if (entry.path().filename().string().starts_with("damaged-")) damaged.push_back(entry.path());
   for (const fs::path& one : damaged) fs::remove_all(one, ec);
+}
+
+void claim_memory_folder(const fs::path& run_dir, uint64_t run_id) {
+  if (has_memory_folder(run_dir)) replace_durably(memory_folder(run_dir) / kOwner, hex(run_id));
+}
+
+void remove_memory_folder_of(const fs::path& run_dir, uint64_t run_id) noexcept {
+  try {
+    std::error_code ec;
+    const fs::path owner = memory_folder(run_dir) / kOwner;
+    if (!fs::exists(owner, ec) || read_whole(owner) == hex(run_id)) remove_memory_folder(run_dir);
+  } catch (const std::exception&) {
+    // It can't be read: the next run in the folder removes it.
+  }
 }
 
 void remove_memory_folder(const fs::path& run_dir) noexcept {

@@ -17,6 +17,9 @@ namespace ddhost {
 // Each run has its own, also where users or containers share the memory. `run_dir` is absolute.
 std::filesystem::path memory_folder(const std::filesystem::path& run_dir);
 
+// Whether it is there, and only this user can have filled it.
+bool has_memory_folder(const std::filesystem::path& run_dir);
+
 // Makes the folder, which only this user can read. Error: there is no such memory, or another user has made that folder.
 void make_memory_folder(const std::filesystem::path& run_dir);
 
@@ -29,5 +32,10 @@ void tidy_memory_folder(const std::filesystem::path& run_dir, int64_t last_step)
 
 // Does nothing if there is no such folder of this user.
 void remove_memory_folder(const std::filesystem::path& run_dir) noexcept;
+
+// On several hosts: notes that the folder, if there is one, is that of a run. A host that was cut off may still end the run
+// before, and then leaves the folder alone.
+void claim_memory_folder(const std::filesystem::path& run_dir, uint64_t run_id);
+void remove_memory_folder_of(const std::filesystem::path& run_dir, uint64_t run_id) noexcept;
 
 }  // namespace ddhost

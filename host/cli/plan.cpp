@@ -144,8 +144,10 @@ std::string notes(const std::vector<Planned>& all) {
     out += "sent: the strategy does not say what it sends\n";
   uint64_t checkpoints = 0;
   for (const Planned& one : all) checkpoints = std::max(checkpoints, one.plan ? one.plan->memory_checkpoints : 0);
+  const bool has_hosts = any([](const MemoryPlan& plan) { return plan.has_hosts; });
   if (checkpoints > 0)
-    out += ddh::str("checkpoint.memory_every takes ", megabytes(checkpoints), " MB more of the host\n");
+    out += ddh::str("checkpoint.memory_every takes ", has_hosts ? "at most " : "", megabytes(checkpoints),
+                    " MB more of ", has_hosts ? "each" : "the", " host\n");
   if (any([](const MemoryPlan& plan) { return !plan.unique_of_all(); }))
     out += ddh::str("of more than ", kMostPlannedRanks, " ranks the first and the last are planned\n");
   return out + "not counted: evaluations, data sets, and the libraries of a process\n";

@@ -195,12 +195,17 @@ std::vector<Override> without_lost_hosts(const UserConfig& user, const Config& h
   print_sentence(ddh::str("without ", lost, " the run goes on with ", ranks, " ranks and train.grad_accum_steps=",
                           accumulated / ranks, ", so that a step has the same samples"));
   const char* const source = "launch.min_nodes";
-  return {{"launch.include", left, source},
-          {"launch.exclude", "", source},
-          {"launch.num_nodes", "0", source},
-          {"launch.nproc_per_node", "0", source},
-          {"run.nproc", std::to_string(ranks), source},
-          {"train.grad_accum_steps", std::to_string(accumulated / ranks), source}};
+  std::vector<Override> out = {{"launch.include", left, source},
+                               {"launch.exclude", "", source},
+                               {"launch.num_nodes", "0", source},
+                               {"launch.nproc_per_node", "0", source},
+                               {"run.nproc", std::to_string(ranks), source},
+                               {"train.grad_accum_steps", std::to_string(accumulated / ranks), source}};
+  if (n_hosts == 1 && host.get<int64_t>("checkpoint.memory_copies") > 1) {
+    print_sentence("checkpoint.memory_copies is 1 from here on, because one host is left");
+    out.push_back({"checkpoint.memory_copies", "1", source});
+  }
+  return out;
 }
 
 bool is_further_task(const Config& host, const Registry& registry) {

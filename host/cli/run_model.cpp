@@ -148,6 +148,7 @@ Prepared prepare_as_member(const Request& request, Registry& registry, LoaderRec
   static_cast<void>(replace_excluded_options(user));
   const auto run = std::make_shared<PreparedRun>(
       prepare_run(std::move(user), registry, request.place, work_of(line.command), &record));
+  if (run->work == Work::kTrain) record.set_folder(member_note(*run));
   in_words_of_user(run->config, [&] {
     take_over(*run, decisions);
     if (run->resume.empty()) convert_weights(*run, registry);
@@ -241,8 +242,9 @@ void say_notes(const CommandLine& line, const std::vector<std::string>& notes) {
 
 // The command line of a run that starts again after a failure.
 void prepare_restart(const std::filesystem::path& folder, const UserConfig& user, const Config& host,
-                     const Registry& registry, CommandLine& next) {
+                     const Registry& registry, bool has_other_launchers, CommandLine& next) {
   const char* const source = "launch.max_restarts";
+  const bool in_hosts = has_other_launchers && host.get<int64_t>("checkpoint.memory_every") > 0;
   const std::string& resume = host.text("run.resume");
   const std::vector<CheckpointPlace> places = resumable_checkpoints(folder);
   const bool has_checkpoint = !places.empty();
@@ -252,11 +254,12 @@ void prepare_restart(const std::filesystem::path& folder, const UserConfig& user
   }
   print_sentence(ddh::str("restart ", next.restarts, " of ", host.get<int64_t>("launch.max_restarts"),
                           " (launch.max_restarts): the ranks start again from ",
-                          !has_checkpoint ? "the beginning, because there is no checkpoint yet"
+                          in_hosts          ? "the newest checkpoint, in the memory of the hosts or on the disk"
+                          : !has_checkpoint ? "the beginning, because there is no checkpoint yet"
                           : places.front().folder.parent_path() == checkpoints_folder(folder)
                               ? "the newest checkpoint"
                               : "the checkpoint in memory",
-                          has_checkpoint ? ddh::str(", of step ", places.front().step) : ""));
+                          has_checkpoint && !in_hosts ? ddh::str(", of step ", places.front().step) : ""));
   for (Override& more : without_lost_hosts(user, host, registry)) next.overrides.push_back(std::move(more));
 }
 
@@ -304,7 +307,10 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
     if (cluster != nullptr && !end.again && !end.sentence.empty()) print_sentence(end.sentence);
     clean_up_folder(record.folder(), end.exit_code != 0);
     if (!end.again)
-      if (const std::string kept = end_memory(record.folder(), end.exit_code); !kept.empty()) print_sentence(kept);
+      if (const std::string kept =
+              end_memory(record.folder(), end.exit_code, cluster == nullptr ? 0 : cluster->run_id());
+          !kept.empty())
+        print_sentence(kept);
     report(record.folder(), end, host.get<bool>("run.report") && !end.again);
   };
   args.before_others_end = conclude;
@@ -314,11 +320,11 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
   if (outcome.again && !line.agent_order) {  // an agent is started anew
     CommandLine next = line;
     ++next.restarts;
-    const bool is_head = cluster == nullptr || cluster->is_head();
+    const bool is_head = cluster == nullptr || cluster->is_head(), has_others = cluster != nullptr;
     cluster.reset();
     if (is_head) {
       print_sentence(outcome.sentence);
-      prepare_restart(folder_of(record.folder()), user, host, registry, next);
+      prepare_restart(folder_of(record.folder()), user, host, registry, has_others, next);
     }
     return run_once(next, registry, out, page);
   }

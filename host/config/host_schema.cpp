@@ -200,6 +200,8 @@ constexpr const char* kCheckpoint = R"json({"properties": {
     "description": "minutes from one checkpoint to the next; 0 means not by time"},
   "memory_every": {"type": "integer", "default": 0, "minimum": 0, "x-unit": "steps",
     "description": "steps between checkpoints in this host's memory, from which launch.max_restarts goes on; 0: none there"},
+  "memory_copies": {"type": "integer", "default": 1, "minimum": 1, "maximum": 2,
+    "description": "hosts that keep each part of them; 2: also the next host, so that a run goes on if a host is lost"},
   "at_phase_end": {"type": "boolean", "default": true,
     "description": "also save after the last step of each phase, if checkpoints are on"},
   "on_exit": {"type": "boolean", "default": true,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/decisions.hpp"
 
+#include "checkpoint/memory_folder.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/state/final_weights.hpp"
 
@@ -40,6 +41,8 @@ void publish_decisions(const PreparedRun& run, Kv& kv) {
               {"resume", texts(run.resume)},
               {"hidden", Json::array()},
               {"config", run.config.effective()}};
+  if (run.memory_resume)
+    out["memory"] = {{"last_step", run.memory_resume->last_step}, {"otherwise", run.memory_resume->otherwise}};
   if (run.final_weights != nullptr) out["hidden"] = texts(run.final_weights->hidden());
   kv.set(kKey, json_line(out));
 }
@@ -47,7 +50,9 @@ void publish_decisions(const PreparedRun& run, Kv& kv) {
 Json await_decisions(Kv& kv, std::chrono::milliseconds timeout) { return read_json(kv.get(kKey, timeout)); }
 
 std::vector<Override> overrides_of(const Json& decisions) {
-  return {{"run.dir", decisions.at("run_dir").get<std::string>(), "the head of the run"}};
+  const char* const source = "the head of the run";
+  return {{"run.dir", decisions.at("run_dir").get<std::string>(), source},
+          {"checkpoint.memory_copies", decisions.at("config").at("checkpoint").at("memory_copies").dump(), source}};
 }
 
 void take_over(PreparedRun& run, const Json& decisions) {
@@ -59,6 +64,11 @@ void take_over(PreparedRun& run, const Json& decisions) {
               "', which the head of the run has made, does not exist on ",
               "this host; put it into a folder that all hosts share by the same path");
   run.resume = paths(decisions.at("resume"));
+  if (decisions.contains("memory"))
+    run.memory_resume.emplace(RunPlan::MemoryResume{decisions.at("memory").at("last_step").get<int64_t>(),
+                                                    decisions.at("memory").at("otherwise").get<std::string>()});
+  else
+    remove_memory_folder(run.run_dir);  // of a run that was here before
   const std::vector<fs::path> hidden = paths(decisions.at("hidden"));
   if (!hidden.empty())
     run.final_weights = std::make_shared<const FinalWeights>(run.config.text("train.save_final"), run.run_dir, hidden);

@@ -14,7 +14,7 @@ void publish_decisions(const PreparedRun& run, Kv& kv);
 
 // On another host, before the run is prepared. Waits for the head. Error: DDH_ABORTED if the head has failed.
 Json await_decisions(Kv& kv, std::chrono::milliseconds timeout);
-// The option run.dir, as the head has chosen it.
+// The options that the preparation checks, as the head has chosen them.
 std::vector<Override> overrides_of(const Json& decisions);
 // After the run is prepared. Error: a folder that this host does not have.
 void take_over(PreparedRun& run, const Json& decisions);

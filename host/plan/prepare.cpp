@@ -339,6 +339,16 @@ Config find_plugins(UserConfig& user, Registry& registry, const DeviceChoice& de
   return config;
 }
 
+void check_memory_copies(const PreparedRun& plan) {
+  if (plan.work != Work::kTrain || plan.config.get<int64_t>("checkpoint.memory_copies") == 1) return;
+  if (plan.n_hosts() == 1)
+    ddh::fail(DDH_INVALID_ARGUMENT, "checkpoint.memory_copies=2 needs a second host for the copies, and this run has ",
+              "one; set it to 1, or give a hostfile with more hosts");
+  if (plan.config.get<int64_t>("checkpoint.memory_every") == 0)
+    ddh::fail(DDH_INVALID_ARGUMENT, "checkpoint.memory_copies=2 copies what checkpoint.memory_every keeps, and that ",
+              "is 0; set it too");
+}
+
 // Completes the configuration, and refuses plugins that do not fit together.
 void settle(PreparedRun& plan) {
   for (const RunPlan::Optimizer& optimizer : plan.optimizers) {
@@ -361,10 +371,7 @@ void settle(PreparedRun& plan) {
               plan.world_size, " ranks into equal nodes; change it or --nproc");
   plan.ranks_are_threads = plan.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS);
   check_transports(plan);
-  if (plan.n_hosts() > 1 && plan.config.get<int64_t>("checkpoint.memory_every") > 0)
-    ddh::fail(DDH_UNIMPLEMENTED,
-              "checkpoint.memory_every keeps checkpoints in the memory of one host, and this run has ", plan.n_hosts(),
-              "; set it to 0, and give checkpoint.every or checkpoint.every_minutes");
+  check_memory_copies(plan);
   check_threads(plan);
   check_device(plan);
   check_codec(plan);
@@ -463,7 +470,7 @@ PreparedRun prepare_run(UserConfig user, Registry& registry, const RunPlace& pla
     return registry.find(DDH_KIND_OPTIMIZER, id, fs::current_path());
   };
   plan.world_size = place.world_size;
-  plan.has_other_launchers = place.has_other_launchers;
+  plan.has_other_launchers = plan.memory_by_host = place.has_other_launchers;
   plan.ranks_of_hosts = place.ranks_of_hosts;
   const std::string limit = instruction_limit(), instructions = linked_instructions(registry, limit);
   const int cores = static_cast<int>(std::thread::hardware_concurrency());

@@ -296,30 +296,62 @@ bool is_before_memory(const std::map<std::string, Json>& options, int64_t step) 
   return every != options.end() && every->second.is_number_integer() && step <= 2 * every->second.get<int64_t>();
 }
 
-// A run that was killed before its first checkpoint starts again. Any other run must not lose its rows.
+// A run that was killed before its first checkpoint starts again. Any other run must not lose its rows: a sentence, else "".
+std::string what_is_lost(const PreparedRun& run, const std::optional<StepNumbers>& numbers, const Json& saved) {
+  const std::string of = "'" + run.run_dir.string() + "'";
+  if (numbers ? numbers->steps == 0 : saved.is_null()) return "";
+  if (numbers && numbers->begun > 0 && numbers->saved == 0)
+    return ddh::str("the run in ", of, " began with the checkpoint of step ", numbers->begun,
+                    " of another run and has saved none itself; name that checkpoint with --resume PATH and ",
+                    "another run.dir");
+  if (numbers && numbers->saved > 0)
+    return ddh::str(of, " holds a run up to step ", numbers->steps, " with a checkpoint of step ", numbers->saved,
+                    ", which is not there any more (a damaged one is renamed to damaged-step-N); name a checkpoint ",
+                    "with --resume PATH, or choose another run.dir");
+  const auto options = saved.is_object() ? flat(saved) : std::map<std::string, Json>{};
+  if (saves_checkpoints(options) || (numbers && is_before_memory(options, numbers->steps))) return "";
+  return ddh::str(of,
+                  run.memory_by_host ? " holds a run of which neither the disk nor the memory of the hosts has a whole "
+                                       "checkpoint, so it can't be resumed; "
+                                     : " holds a run without checkpoints, which can't be resumed; ",
+                  "choose another run.dir, or name a checkpoint with --resume PATH");
+}
+
+// Of the run in the folder; null: it has not begun to train.
+Json saved_config(const PreparedRun& run) {
+  std::ifstream file(run.run_dir / "config.json");  // written when the training begins
+  return file.is_open() ? Json::parse(file, nullptr, /*allow_exceptions=*/false) : Json();
+}
+
 void require_nothing_to_lose(const PreparedRun& run) {
   const std::optional<StepNumbers> numbers = read_step_numbers(run.run_dir);
-  std::ifstream file(run.run_dir / "config.json");  // written when the training begins
-  if (numbers ? numbers->steps == 0 : !file.is_open()) return;
-  if (numbers && numbers->begun > 0 && numbers->saved == 0)
-    ddh::fail(DDH_NOT_FOUND, "the run in '", run.run_dir.string(), "' began with the checkpoint of step ",
-              numbers->begun, " of another run and has saved none itself; name that checkpoint with --resume PATH and ",
-              "another run.dir");
-  if (numbers && numbers->saved > 0)
-    ddh::fail(DDH_NOT_FOUND, "'", run.run_dir.string(), "' holds a run up to step ", numbers->steps,
-              " with a checkpoint of step ", numbers->saved, ", which is not there any more (a damaged one is renamed ",
-              "to damaged-step-N); name a checkpoint with --resume PATH, or choose another run.dir");
-  const Json saved = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-  const auto options = saved.is_object() ? flat(saved) : std::map<std::string, Json>{};
-  if (!saves_checkpoints(options) && !(numbers && is_before_memory(options, numbers->steps)))
-    ddh::fail(DDH_NOT_FOUND, "'", run.run_dir.string(), "' holds a run without checkpoints, which can't be resumed; ",
-              "choose another run.dir, or name a checkpoint with --resume PATH");
+  const Json saved = saved_config(run);
+  if (numbers ? numbers->steps == 0 : saved.is_null()) return;
+  if (const std::string lost = what_is_lost(run, numbers, saved); !lost.empty()) ddh::fail(DDH_NOT_FOUND, lost);
   check_config(saved, run.config, "the run in '" + run.run_dir.string() + "'");
 }
 
+// The hosts may have a checkpoint in memory that this process does not see: the ranks look for it.
+void look_in_memory(PreparedRun& run, bool has_none_on_disk) {
+  const std::optional<StepNumbers> numbers = read_step_numbers(run.run_dir);
+  if (!run.memory_by_host || !numbers || numbers->steps == 0) return;
+  run.memory_resume.emplace(RunPlan::MemoryResume{numbers->steps, ""});
+  if (!has_none_on_disk) return;
+  const Json saved = saved_config(run);
+  run.memory_resume->otherwise = what_is_lost(run, numbers, saved);
+  if (!saved.is_object()) return;
+  check_config(saved, run.config, "the run in '" + run.run_dir.string() + "'");
+  keep_choices(saved, run.config);
+}
+
 std::vector<std::string> choose_newest(PreparedRun& run) {
-  const std::vector<CheckpointPlace> places = resumable_checkpoints(run.run_dir);
+  const std::vector<CheckpointPlace> places =
+      run.memory_by_host ? list_checkpoints(run.run_dir) : resumable_checkpoints(run.run_dir);
   std::vector<std::string> warnings;
+  look_in_memory(run, places.empty());
+  if (places.empty() && run.memory_resume)
+    return {"there is no checkpoint in '" + run.run_dir.string() +
+            "' yet: the run goes on from one in the memory of its hosts, or begins at step 1"};
   if (places.empty()) {
     require_nothing_to_lose(run);
     std::string none = "there is no checkpoint in '" + run.run_dir.string() + "' yet: the run begins at step 1";

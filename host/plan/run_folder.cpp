@@ -236,7 +236,9 @@ void make_run_folder(PreparedRun& plan) {
 
 std::string folder_note(const PreparedRun& run) {
   const FolderBefore& before = run.before;
-  Json note = {{"run_dir", run.run_dir.string()}, {"is_new", run.wish.from == ResumeWish::From::none}};
+  Json note = {{"run_dir", run.run_dir.string()},
+               {"by_host", run.memory_by_host},
+               {"is_new", run.wish.from == ResumeWish::From::none}};
   note["made"] = Json::array();
   for (const fs::path& folder : before.made) note["made"].push_back(folder.string());
   size_t bytes_of_names = 0;
@@ -254,15 +256,30 @@ std::string folder_note(const PreparedRun& run) {
   return {bytes.begin(), bytes.end()};
 }
 
-fs::path folder_of(const std::string& note) {
-  const Json read = Json::from_cbor(note, /*strict=*/true, /*allow_exceptions=*/false);
-  return read.is_object() ? fs::path(read["run_dir"].get<std::string>()) : fs::path();
+std::string member_note(const PreparedRun& run) {
+  const std::vector<uint8_t> bytes = Json::to_cbor(Json{{"member_of", run.run_dir.string()}});
+  return {bytes.begin(), bytes.end()};
 }
 
-std::string end_memory(const std::string& note, int exit_code) {
+fs::path folder_of(const std::string& note) {
+  const Json read = Json::from_cbor(note, /*strict=*/true, /*allow_exceptions=*/false);
+  return read.is_object() && read.contains("run_dir") ? fs::path(read["run_dir"].get<std::string>()) : fs::path();
+}
+
+std::string end_memory(const std::string& note, int exit_code, uint64_t run_id) {
+  const Json read = Json::from_cbor(note, /*strict=*/true, /*allow_exceptions=*/false);
+  if (!read.is_object()) return "";
+  if (read.contains("member_of")) {
+    remove_memory_folder_of(read["member_of"].get<std::string>(), run_id);
+    return "";
+  }
   const fs::path run_dir = folder_of(note);
   std::error_code ec;
   if (run_dir.empty() || !fs::exists(memory_folder(run_dir), ec)) return "";
+  if (read["by_host"] == true) {
+    remove_memory_folder_of(run_dir, run_id);
+    return "";
+  }
   try {
     const std::vector<CheckpointPlace> in_memory = list_memory_checkpoints(run_dir, INT64_MAX);
     const std::vector<CheckpointPlace> on_disk = list_checkpoints(run_dir);
@@ -281,7 +298,7 @@ std::string end_memory(const std::string& note, int exit_code) {
 
 void clean_up_folder(const std::string& note, bool has_failed) {
   const Json read = Json::from_cbor(note, /*strict=*/true, /*allow_exceptions=*/false);
-  if (!read.is_object()) return;
+  if (!read.is_object() || !read.contains("run_dir")) return;
   for (const Json& file : read["hidden"]) ::unlink(file.get<std::string>().c_str());
   if (!has_failed && read["is_new"] == true) return;
   const fs::path run_dir = read["run_dir"].get<std::string>();

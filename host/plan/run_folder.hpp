@@ -20,6 +20,9 @@ void make_run_folder(PreparedRun& plan);
 // weights.
 std::string folder_note(const PreparedRun& run);
 
+// The note of another host than the head's, for end_memory alone.
+std::string member_note(const PreparedRun& run);
+
 // The run's folder in such a note; "": there is none.
 std::filesystem::path folder_of(const std::string& note);
 
@@ -31,7 +34,8 @@ std::filesystem::path folder_of(const std::string& note);
 void clean_up_folder(const std::string& note, bool has_failed);
 
 // At the end of a run: removes its checkpoints in memory (checkpoint.memory_every), unless it failed and its newest one is
-// there. Then it returns a sentence that says so; else "".
-std::string end_memory(const std::string& note, int exit_code);
+// there. Then it returns a sentence that says so; else "". A run with other launchers keeps none: another run can't tell which
+// hosts had parts. `run_id`: of such a run.
+std::string end_memory(const std::string& note, int exit_code, uint64_t run_id);
 
 }  // namespace ddhost

@@ -31,6 +31,7 @@ CheckpointSettings CheckpointSettings::from(const RunConfig& config) {
           config.get<int64_t>("checkpoint.every_epochs"),
           config.get<double>("checkpoint.every_minutes"),
           config.get<int64_t>("checkpoint.memory_every"),
+          config.get<int64_t>("checkpoint.memory_copies"),
           !config.get<std::string>("checkpoint.best.metric").empty(),
           config.get<bool>("checkpoint.at_phase_end"),
           config.get<bool>("checkpoint.async"),

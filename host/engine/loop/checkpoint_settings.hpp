@@ -13,11 +13,12 @@ namespace ddhost {
 
 // Section `checkpoint`.
 struct CheckpointSettings {
-  int64_t every = 0;         // steps; 0: not by steps
-  int64_t every_epochs = 0;  // of the first training program; 0: not by epochs
-  double every_minutes = 0;  // 0: not by time
-  int64_t memory_every = 0;  // steps between checkpoints in memory, beside those on the disk; 0: none
-  bool best = false;         // after each evaluation that is better than all before it
+  int64_t every = 0;          // steps; 0: not by steps
+  int64_t every_epochs = 0;   // of the first training program; 0: not by epochs
+  double every_minutes = 0;   // 0: not by time
+  int64_t memory_every = 0;   // steps between checkpoints in memory, beside those on the disk; 0: none
+  int64_t memory_copies = 1;  // hosts that have each part of them
+  bool best = false;          // after each evaluation that is better than all before it
   bool at_phase_end = true;
   bool in_background = true;
   bool on_exit = true;      // also where checkpoints are off: after the last step of a run that a signal ends

@@ -2,19 +2,14 @@
 #include "engine/loop/checkpointing.hpp"
 
 #include <spdlog/spdlog.h>
-#include <sys/statvfs.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <utility>
 
-#include "base/text.hpp"
-#include "checkpoint/memory_folder.hpp"
 #include "checkpoint/safetensors.hpp"
-#include "ddh/sdk/memory/free_memory.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/loop/room.hpp"
 #include "engine/samples/sample_order.hpp"
 #include "engine/services/comm/together.hpp"
 #include "engine/state/checkpoint_tensors.hpp"
@@ -26,8 +21,6 @@ namespace fs = std::filesystem;
 
 namespace ddhost {
 namespace {
-
-constexpr double kMiB = 1024.0 * 1024;
 
 std::vector<UsedPlugin> notes_of(const RunPlan& plan) {
   std::vector<UsedPlugin> out;
@@ -45,28 +38,6 @@ std::string inexact_text(const RunPlan& plan) {
       names += (names.empty() ? "" : ", ") + kind_name(plugin->desc->kind) + " '" + plugin->id() + "'";
   return names.empty() ? ""
                        : "; it lacks state of " + names + ": a run from it has other bits (DDH_CAP_INEXACT_RESUME)";
-}
-
-// Renames a damaged checkpoint, so that it is no longer listed as one.
-void set_aside(const fs::path& folder) {
-  std::error_code ec;
-  const fs::path aside = folder.parent_path() / ("damaged-" + folder.filename().string());
-  fs::remove_all(aside, ec);
-  fs::rename(folder, aside, ec);
-}
-
-// On the disk of a folder; infinity: not known.
-double free_bytes(const fs::path& folder) {
-  struct statvfs disk {};
-  if (::statvfs(folder.c_str(), &disk) != 0) return INFINITY;
-  return static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-}
-
-// "12.3 MiB"
-std::string mib_text(double bytes) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f MiB", bytes / kMiB);
-  return text.data();
 }
 
 // An entry of Manifest::host.
@@ -97,6 +68,7 @@ Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const 
       checks_(checks),
       shown_(shown),
       settings_(CheckpointSettings::from(services.config)),
+      memory_(services, plan, settings_),
       layout_(layout_of(source, services.step->optimizers(), services.step->optimizers().shown_params())),
       copy_memory_(services.memory) {
   if (!settings_.on() && settings_.memory_every == 0) return;
@@ -105,15 +77,15 @@ Checkpointing::Checkpointing(RankServices& services, const RunPlan& plan, const 
 }
 
 SaveSettings Checkpointing::save_settings(Due where) const {
-  return {where == Due::in_memory ? memory_folder(plan_.run_dir) : plan_.run_dir, settings_.in_background,
-          settings_.most_bytes, services_.codec.get()};
+  SaveSettings out{plan_.run_dir, settings_.in_background, settings_.most_bytes, services_.codec.get()};
+  if (where != Due::in_memory) return out;
+  out.run_dir = memory_.root();
+  out.by_host = memory_.by_host();
+  return out;
 }
 
 void Checkpointing::require_room(const TrainOrder& order) const {
-  if (settings_.memory_every > 0)
-    together(*services_.comm, "memory for checkpoints", [&] {
-      if (services_.seat.rank == 0) require_memory();
-    });
+  if (settings_.memory_every > 0) memory_.require_room(source_, layout_, first_step_after());
   if (!settings_.on()) return;
   together(*services_.comm, "room for checkpoints", [&] {
     if (services_.seat.rank != 0) return;
@@ -131,35 +103,20 @@ void Checkpointing::require_free_bytes(int64_t checkpoints) const {
             mib_text(free), " free; free some space, give another run.dir, or lower checkpoint.keep_last");
 }
 
-// For two: the one before stays until the next is whole. After a restart it is there already.
-void Checkpointing::require_memory() const {
-  make_memory_folder(plan_.run_dir);
-  tidy_memory_folder(plan_.run_dir, first_step_after());
-  const fs::path folder = memory_folder(plan_.run_dir);
-  const std::string size = mib_text(static_cast<double>(layout_.bytes()));
-  const uint64_t more = list_checkpoints(folder).empty() ? 2 : 1;
-  const double needed = static_cast<double>(more * layout_.bytes()), there = free_bytes(folder);
-  const ddh::FreeMemory left = ddh::free_memory();
-  services_.log->info("checkpoint.memory_every={}: checkpoints of {} in memory, of which two are there at times",
-                      settings_.memory_every, size);
-  if (needed > std::min(there, static_cast<double>(left.bytes)))
-    ddh::fail(DDH_RESOURCE_EXHAUSTED, "checkpoint.memory_every needs room for ", counted(more, "checkpoint"), " of ",
-              size, ", but ", needed > there ? folder.parent_path().string() : left.of, " has ",
-              mib_text(needed > there ? there : static_cast<double>(left.bytes)), " free; set it to 0, or give the ",
-              needed > there ? "folder" : "run", " more memory");
-}
-
 void Checkpointing::load(const TrainOrder& order) {
-  if (plan_.resume.empty()) return;
+  const std::vector<MemoryCheckpoints::Place> places = memory_.places();
+  if (places.empty()) return;
   // All tensors that a checkpoint of this run may have.
   const CheckpointLayout whole(source_.model, services_.step->optimizers(),
                                std::vector<uint8_t>(source_.model.n_params, 1));
   std::vector<int32_t> later;  // programs that have steps after the checkpoint
   std::string damages;
-  for (const fs::path& folder : plan_.resume) {
+  for (const MemoryCheckpoints::Place& place : places) {
+    const fs::path& folder = place.folder;
     Manifest manifest;
     ReadCount count;
     const auto begin = std::chrono::steady_clock::now();
+    memory_.bring_together(place);
     std::string damage = first_damage(*services_.comm, "checkpoint: open", [&] { manifest = open_checkpoint(folder); });
     if (damage.empty()) {
       later = order.programs_from(manifest.progress.phase);
@@ -202,10 +159,8 @@ void Checkpointing::load(const TrainOrder& order) {
       if (resumed_from_.parent_path() == checkpoints_folder(plan_.run_dir)) last_saved_ = last_begun_;
       return;
     }
-    if (services_.seat.rank == 0 && plan_.resume.size() > 1) {
-      services_.log->warn("{}; this checkpoint is skipped", damage);
-      set_aside(folder);
-    }
+    if (services_.seat.rank == 0 && places.size() > 1) services_.log->warn("{}; this checkpoint is skipped", damage);
+    if (places.size() > 1) memory_.set_aside(place);
     damages += (damages.empty() ? "" : "; ") + damage;
   }
   ddh::fail(DDH_DATA_LOSS, "no checkpoint can be loaded: ", damages,
@@ -467,6 +422,7 @@ void Checkpointing::finish_save() {
     committed_.push_back({step, checkpoint_folder(plan_.run_dir, step)});
   }
   save_.reset();
+  if (!on_disk) tell_warning(memory_.remove_before(step));
   if (services_.seat.rank != 0) return;
   const auto end = std::chrono::steady_clock::now();
   const std::chrono::duration<double> all = end - save_begun_, stall = save_stall_ + (end - begin);
@@ -474,11 +430,7 @@ void Checkpointing::finish_save() {
     services_.log->info("checkpoint after step {}: {:.1f} MiB {} after {:.2f} s; training waited {:.2f} s{}", step,
                         static_cast<double>(layout_.bytes()) / kMiB, on_disk ? "on the disk" : "in memory", all.count(),
                         stall.count(), inexact_text(plan_));
-  if (!on_disk) {
-    const auto failure = failure_of([&] { prune_checkpoints(memory_folder(plan_.run_dir), step, {/*last=*/1}); });
-    return tell_warning(failure.data());
-  }
-  if (settings_.keep.last == 0) return;
+  if (!on_disk || settings_.keep.last == 0) return;
   pruning_ = std::async([run_dir = plan_.run_dir, step, keep = settings_.keep] {
     return std::string(failure_of([&] { prune_checkpoints(run_dir, step, keep); }).data());
   });

@@ -19,6 +19,7 @@
 #include "engine/checks/step_checks.hpp"
 #include "engine/loop/checkpoint_settings.hpp"
 #include "engine/loop/evaluations.hpp"
+#include "engine/loop/memory_checkpoints.hpp"
 #include "engine/samples/train_order.hpp"
 #include "engine/settings/loss_scale.hpp"
 #include "engine/settings/phase_rates.hpp"
@@ -47,8 +48,8 @@ class Checkpointing {
   Checkpointing(RankServices& services, const RunPlan& plan, const StateSource& source, ReplicaChecks& replicas,
                 const StepChecks& checks, ShownWeights& shown);
 
-  // Loads the newest checkpoint of RunPlan::resume that is not damaged. Damaged ones are renamed. Does nothing if the
-  // list is empty. [collective]
+  // Loads the newest checkpoint of RunPlan::resume, or in the memory of the hosts, that is not damaged. Damaged ones are
+  // renamed. Does nothing if there is none. [collective]
   void load(const TrainOrder& order);
   [[nodiscard]] bool has_resumed() const { return resumed_.has_value(); }
   // The step after which a resumed run begins, or 0.
@@ -108,7 +109,6 @@ class Checkpointing {
   void save_on_exit(TrainProgress progress);
   void end_pruning();
   void require_free_bytes(int64_t checkpoints) const;
-  void require_memory() const;
   void tell(const std::string& sentence) const;  // rank 0's log; "": nothing
   void tell_warning(const std::string& failure) const;
   void restore_best(BestCheckpoint& best) const;
@@ -127,6 +127,7 @@ class Checkpointing {
   const StepChecks& checks_;
   ShownWeights& shown_;
   const CheckpointSettings settings_;
+  const MemoryCheckpoints memory_;
   CheckpointLayout layout_;  // of the checkpoint that is loaded or saved; later phases may have less state
   CopyMemory copy_memory_;
   std::optional<Manifest> resumed_;

@@ -39,6 +39,7 @@ class Planner : RankSetup {
     out.strategy = plan_.strategy.id();
     out.model = model_desc_->name;
     out.world_size = seat_.world_size();
+    out.has_hosts = plan_.memory_by_host;
     out.has_nodes = seat_.nodes->count() > 1;
     out.device_has_memory = !services_.device->is_host_memory();
     for (uint32_t p = 0; p < model_desc_->n_params; ++p) out.n_params += model_desc_->params[p]->numel;

@@ -63,6 +63,7 @@ struct MemoryPlan {
   bool knows_act = true;            // the model estimates its activations
   uint64_t n_params = 0;            // elements
   uint64_t memory_checkpoints = 0;  // bytes of the host, beside those of the ranks (checkpoint.memory_every)
+  bool has_hosts = false;           // which have that each, at most
   struct Program {
     std::string name;
     bool is_evaluated = false;  // the model has a program for that

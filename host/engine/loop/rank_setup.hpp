@@ -52,7 +52,7 @@ class RankSetup {
   // After these, and a Comm in the services.
   void make_optimizers();
   // Of the two checkpoints that checkpoint.memory_every keeps and the copies of the ranks, without tensors of the strategy's
-  // own. After make_optimizers.
+  // own. Of several hosts the most that each keeps: after a restart it has all of the older one. After make_optimizers.
   [[nodiscard]] uint64_t memory_checkpoint_bytes() const;
   // Before make_strategy, which asks it: the run's codec, if it has one. It allocates nothing before attach_codec.
   void make_codec();

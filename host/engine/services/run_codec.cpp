@@ -11,7 +11,7 @@
 namespace ddhost {
 namespace {
 
-constexpr uint32_t kMostRounds = 64, kMostStates = 1U << 20;
+constexpr uint32_t kMostCodecRounds = 64, kMostStates = 1U << 20;
 
 bool is_legal_name(const char* name) {
   return name != nullptr && *name != '\0' &&
@@ -41,9 +41,9 @@ uint32_t RunCodec::max_rounds(int32_t param) const {
   const ddh_param_desc& desc = param_of(param);
   const PluginCaller::Entered entered = call_.enter(PluginCall::kRounds);
   const uint32_t rounds = table_.max_rounds(inst_, param);
-  if (rounds > kMostRounds)
+  if (rounds > kMostCodecRounds)
     call_.blame(PluginCall::kRounds, {}, "says that parameter '", desc.name, "' has ", rounds, " rounds; the most are ",
-                kMostRounds);
+                kMostCodecRounds);
   return rounds;
 }
 

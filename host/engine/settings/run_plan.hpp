@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,14 @@ struct RunPlan {
   std::string facts;                 // of a training: a JSON object for run.json (engine/record/run_history.hpp)
   std::filesystem::path run_dir;     // absolute, exists, writable; empty if the run writes nothing
   std::vector<std::filesystem::path> resume;  // checkpoints to resume from, the newest first; empty: a new run
+  // checkpoint.memory_every: there are other launchers, so each host keeps parts (checkpoint/host_parts.hpp).
+  bool memory_by_host = false;
+  // Then the ranks look for a newer checkpoint than those of `resume` in the memory of the hosts.
+  struct MemoryResume {
+    int64_t last_step = 0;  // of the run
+    std::string otherwise;  // why the run must not begin anew if there is none at all; "": it may
+  };
+  std::optional<MemoryResume> memory_resume;
   std::map<std::string, ConvertedFile>
       converted;  // files of train.init_from that another program wrote, by their paths
   std::vector<Fingerprint> fingerprints;

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "checkpoint/host_parts.hpp"
 #include "checkpoint/manifest.hpp"
 #include "engine/services/comm/comm.hpp"
 #include "engine/services/comm/together.hpp"
@@ -46,12 +47,24 @@ std::string read_checkpoint(const std::filesystem::path& folder, const Manifest&
                             const StateMigration& migration, const StateSource& source, const CheckpointLayout& layout,
                             const Comm& comm, Staging& staging, ReadCount& count);
 
+// Of a checkpoint in memory of a run on several hosts (checkpoint/host_parts.hpp).
+struct HostSave {
+  const Nodes* nodes;  // outlives the save
+  int64_t copies;      // checkpoint.memory_copies
+  uint64_t run_id;
+  [[nodiscard]] bool makes_files(int32_t rank) const { return nodes->local_rank(rank) == 0; }
+};
+
 struct SaveSettings {
   std::filesystem::path run_dir;
   bool in_background = true;
   uint64_t most_bytes = 0;          // of this rank's copy; the rest is written before training continues. 0: no limit
   const RunCodec* codec = nullptr;  // of the run, whose state is written before training continues; null: none
+  std::optional<HostSave> by_host = std::nullopt;  // each host has files of its own, in its `run_dir`
 };
+
+// The bytes that a rank writes.
+uint64_t written_bytes(const StateSource& source, const CheckpointLayout& layout, bool is_first_rank);
 
 // Takes the memory that a rank's saves need. [main]
 void reserve_copy(CopyMemory& memory, const SaveSettings& settings, const StateSource& source,
@@ -106,6 +119,12 @@ class CheckpointSave {
   void require_usable(const std::string& reason) const;
   void write_copy();
   void drop() noexcept;
+  // The first rank, or the first of each host.
+  [[nodiscard]] bool makes_files() const {
+    return settings_.by_host ? settings_.by_host->makes_files(comm_.rank()) : comm_.rank() == 0;
+  }
+  [[nodiscard]] Part own_part(uint64_t manifest_sum, PartFiles& files) const;
+  void commit_parts();
 
   const SaveSettings settings_;
   Manifest manifest_;

@@ -5,8 +5,10 @@
 #include <cstring>
 
 #include "checkpoint/checkpoint_folder.hpp"
+#include "engine/services/comm/gather.hpp"
 #include "engine/services/memory/staging.hpp"
 #include "engine/state/codec_state.hpp"
+#include "engine/state/part_moves.hpp"
 #include "engine/state/piece_copy.hpp"
 
 namespace fs = std::filesystem;
@@ -14,24 +16,14 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-// Only one rank has the checksum of a chunk and the others have 0, so the sum over the ranks is the checksum.
-std::vector<uint64_t> of_all_ranks(const std::vector<uint64_t>& mine, const Comm& comm) {
-  constexpr size_t kPiece = 1 << 14;  // so that no rank needs room for the sums of all others at once
-  const auto world_size = static_cast<size_t>(comm.world_size());
-  std::vector<uint64_t> out(mine.size()), gathered;
-  for (size_t begin = 0; begin < mine.size(); begin += kPiece) {
-    const size_t n = std::min(kPiece, mine.size() - begin);
-    gathered.resize(n * world_size);
-    comm.all_gather_bytes(&mine[begin], gathered.data(), n * sizeof(uint64_t), "checkpoint: checksums");
-    for (size_t i = 0; i < gathered.size(); ++i) out[begin + i % n] += gathered[i];
-  }
-  return out;
-}
-
-void make_files(const fs::path& folder, const CheckpointLayout& layout) {
+// `is_part`: other hosts have the rest, which takes no space here.
+void make_files(const fs::path& folder, const CheckpointLayout& layout, bool is_part) {
   for (const CheckpointLayout::File& f : layout.files()) {
     const RangeFile file(folder / f.name, RangeFile::Mode::create);
-    file.reserve(f.bytes);
+    if (is_part)
+      file.resize(f.bytes);
+    else
+      file.reserve(f.bytes);
     file.write_at(0, f.header.data(), f.header.size());
   }
 }
@@ -86,6 +78,10 @@ void reserve_copy(CopyMemory& memory, const SaveSettings& settings, const StateS
   memory.at_least(copy_bytes(settings, pieces, source.model, layout, is_first_rank) + DoubleBuffer::kBytes);
 }
 
+uint64_t written_bytes(const StateSource& source, const CheckpointLayout& layout, bool is_first_rank) {
+  return copy_bytes_of_rank(state_pieces(source, layout), source.model, layout, is_first_rank);
+}
+
 CheckpointSave::CheckpointSave(SaveSettings settings, Manifest manifest, const StateSource& source,
                                const CheckpointLayout& layout, const Comm& comm, Staging& staging, CopyMemory& memory)
     : settings_(std::move(settings)), manifest_(std::move(manifest)), layout_(layout), comm_(comm), memory_(memory) {
@@ -95,12 +91,14 @@ CheckpointSave::CheckpointSave(SaveSettings settings, Manifest manifest, const S
       staging.device().synchronize(nullptr);  // the last updates
       comm.require_healthy();
       pieces = state_pieces(source, layout);
-      if (comm.rank() == 0) make_files(begin_checkpoint(settings_.run_dir, step()), layout);
+      if (makes_files())
+        make_files(begin_checkpoint(settings_.run_dir, step()), layout, /*is_part=*/settings_.by_host.has_value());
     });
     check_pieces_once(pieces, source, layout, comm);
-    shared_sums_begun_ = !chunks_are_shared(pieces, layout, comm);
+    shared_sums_begun_ = settings_.by_host || !chunks_are_shared(pieces, layout, comm);
     together(comm, "checkpoint: copy", [&] {
-      writer_.emplace(partial_folder(settings_.run_dir, step()), layout);
+      writer_.emplace(partial_folder(settings_.run_dir, step()), layout,
+                      settings_.by_host ? RankWriter::Sums::of_ranges : RankWriter::Sums::of_chunks);
       copy_or_write(source, staging, pieces);
       if (settings_.codec != nullptr)
         save_codec_state(*settings_.codec, partial_folder(settings_.run_dir, step()), comm.rank());
@@ -124,7 +122,7 @@ CheckpointSave::~CheckpointSave() { drop(); }
 
 void CheckpointSave::drop() noexcept {
   if (thread_.joinable()) thread_.join();
-  if (!committed_ && comm_.rank() == 0) drop_checkpoint(settings_.run_dir, step());
+  if (!committed_ && makes_files()) drop_checkpoint(settings_.run_dir, step());
 }
 
 void CheckpointSave::copy_or_write(const StateSource& source, Staging& staging, const std::vector<StatePiece>& pieces) {
@@ -213,12 +211,52 @@ void CheckpointSave::finish(const std::string& reason) {
   const FailureText first = first_failure(comm_, failure_, "checkpoint: write");
   if (first[0] != '\0') ddh::fail(DDH_RESOURCE_EXHAUSTED, first.data());
   require_usable(reason);
+  if (settings_.by_host) return commit_parts();
   if (!shared_sums_begun_) together(comm_, "checkpoint: checksums", [&] { writer_->sum_shared_chunks(); });
-  const std::vector<uint64_t> sums = of_all_ranks(writer_->sums(), comm_);
+  // Only one rank has the checksum of a chunk and the others have 0.
+  const std::vector<uint64_t> sums = sums_over_ranks(comm_, writer_->sums(), "checkpoint: checksums");
   together(comm_, "checkpoint: commit", [&] {
     if (comm_.rank() != 0) return;
     fill(manifest_, layout_, sums);
     commit_checkpoint(settings_.run_dir, manifest_);
+  });
+  committed_ = true;
+}
+
+Part CheckpointSave::own_part(uint64_t manifest_sum, PartFiles& files) const {
+  const int32_t rank = comm_.rank();
+  Part part{{settings_.by_host->run_id, step(), comm_.world_size(), rank, manifest_sum}, writer_->ranges()};
+  const auto add_file = [&](uint32_t file) {
+    for (const PartRange& range : files.ranges_of(file)) part.ranges.push_back(range);
+  };
+  for (uint32_t f = 0; rank == 0 && f < layout_.files().size(); ++f) {
+    const std::string& header = layout_.files()[f].header;
+    for (uint64_t at = 0; at < header.size(); at += kChunkBytes) {
+      const uint64_t bytes = std::min(kChunkBytes, header.size() - at);
+      part.ranges.push_back({f, 0, at, bytes, sum_of(header.data() + at, bytes)});
+    }
+  }
+  if (settings_.codec == nullptr) return part;
+  if (rank == 0) add_file(files.codec_file(-1));
+  add_file(files.codec_file(rank));
+  return part;
+}
+
+// A host keeps its older parts until all hosts have these, so that there is always one checkpoint of which all are there.
+void CheckpointSave::commit_parts() {
+  fill(manifest_, layout_, std::vector<uint64_t>(layout_.chunks()));
+  std::string text = comm_.rank() == 0 ? manifest_text(manifest_) : "";
+  broadcast_text(comm_, text, 0, "checkpoint: manifest");
+  const fs::path folder = partial_folder(settings_.run_dir, step());
+  together(comm_, "checkpoint: parts", [&] {
+    if (makes_files()) write_durably(folder / kPartsManifest, text);
+    PartFiles files(folder, manifest_);
+    write_part(folder, own_part(sum_of(text.data(), text.size()), files));
+  });
+  if (settings_.by_host->copies > 1)
+    move_parts(comm_, moves_to_next_host(*settings_.by_host->nodes), folder, manifest_);
+  together(comm_, "checkpoint: commit", [&] {
+    if (makes_files()) publish_folder(folder, checkpoint_folder(settings_.run_dir, step()));
   });
   committed_ = true;
 }

@@ -14,6 +14,7 @@
 
 #include "base/direct_file.hpp"
 #include "checkpoint/checkpoint_layout.hpp"
+#include "checkpoint/host_parts.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/usable_values.hpp"
 #include "engine/services/memory/memory.hpp"
@@ -36,8 +37,11 @@ struct UnusableValue {
 // there.
 class RankWriter {
  public:
-  RankWriter(const std::filesystem::path& folder, const CheckpointLayout& layout)
-      : layout_(layout), sums_(layout.chunks()) {
+  // of_chunks: all ranks write the files of `folder`, and the one that wrote the first byte of a chunk computes its checksum.
+  // of_ranges: those of one host do, so each range gets a checksum of its own.
+  enum class Sums { of_chunks, of_ranges };
+  RankWriter(const std::filesystem::path& folder, const CheckpointLayout& layout, Sums sums = Sums::of_chunks)
+      : layout_(layout), by_range_(sums == Sums::of_ranges), sums_(layout.chunks()) {
     for (const CheckpointLayout::File& file : layout.files())
       files_.emplace_back(folder / file.name, RangeFile::Mode::write);
   }
@@ -53,7 +57,10 @@ class RankWriter {
       const uint64_t chunk = at / kChunkBytes, chunk_begin = chunk * kChunkBytes;
       const uint64_t chunk_end = chunk_begin + t.chunk_bytes(chunk), stop = std::min(end, chunk_end);
       check(tensor, at, values + (at - begin), stop - at);
-      if (at == chunk_begin && stop == chunk_end) {
+      if (by_range_) {
+        ranges_.push_back(
+            {static_cast<uint32_t>(t.file), 0, t.offset + at, stop - at, sum_of(values + (at - begin), stop - at)});
+      } else if (at == chunk_begin && stop == chunk_end) {
         sums_[t.first_chunk + chunk] = sum_of(values + (at - begin), stop - at);
       } else if (at == chunk_begin) {
         shared_.push_back({tensor, chunk});
@@ -77,6 +84,8 @@ class RankWriter {
   [[nodiscard]] const UnusableValue& unusable() const { return unusable_; }
   // The checksums that this rank computed; 0 for other chunks.
   [[nodiscard]] const std::vector<uint64_t>& sums() const { return sums_; }
+  // What this rank wrote, with Sums::of_ranges.
+  [[nodiscard]] const std::vector<PartRange>& ranges() const { return ranges_; }
 
  private:
   void check(size_t tensor, uint64_t begin, const char* values, uint64_t bytes) {
@@ -87,6 +96,8 @@ class RankWriter {
   }
 
   const CheckpointLayout& layout_;
+  const bool by_range_;
+  std::vector<PartRange> ranges_;
   std::vector<DirectFile> files_;
   UnusableValue unusable_;
   std::vector<uint64_t> sums_;

@@ -250,6 +250,20 @@ class Comm {
     c.group = world_;
     call(PluginCall::kBroadcast, backend_->broadcast, &c);
   }
+  // Sends `counts` bytes of `out` to each rank, and fills `in` with `in_counts` bytes of each; all in rank order.
+  void all_to_all_bytes(const void* out, const std::vector<uint64_t>& counts, void* in,
+                        const std::vector<uint64_t>& in_counts, const char* label) const {
+    const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("all_to_all", label).among(members_of(world_)));
+    if (backend_->all_to_all == nullptr)
+      ddh::fail(DDH_UNIMPLEMENTED, "this transport has no all_to_all; choose another with --comm");
+    ddh_coll c = ddh::collective(DDH_U8, label);
+    c.send = out;
+    c.recv = in;
+    c.counts = counts.data();
+    c.recv_counts = in_counts.data();
+    c.group = world_;
+    call(PluginCall::kAllToAll, backend_->all_to_all, &c);
+  }
   void barrier() const {
     const ClockSpan span(clock_, DDH_SPAN_COMM, SpanTopic("barrier").among(members_of(world_)));
     call(PluginCall::kBarrier, backend_->barrier, world_);

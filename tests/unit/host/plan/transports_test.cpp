@@ -84,8 +84,19 @@ TEST_CASE("what needs one host is refused on two", "[transports]") {
   CHECK_THAT(refusal({2, 2}, {between, {"comm.inside", "gloo", "test"}}),
              Catch::Contains("comm.inside 'gloo' is not for ranks of one host"));
   CHECK(plan_on({2, 2}, {{"comm.between", "auto", "test"}}).comm.id() == "gloo");
-  CHECK_THAT(refusal({2, 2}, {between, {"checkpoint.memory_every", "10", "test"}}),
-             Catch::Contains("in the memory of one host, and this run has 2"));
+}
+
+TEST_CASE("copies of checkpoints in memory need a second host", "[transports]") {
+  const Override every = {"checkpoint.memory_every", "10", "test"}, copies = {"checkpoint.memory_copies", "2", "test"};
+  CHECK_THAT(refusal({4}, {every, copies}),
+             Catch::Contains("checkpoint.memory_copies=2 needs a second host for the copies, and this run has one"));
+  if (!std::filesystem::exists(std::string(DDHOST_BUILD_DIR) + "/plugins/gloo.so"))
+    return skip("this build has no transport between hosts");
+  const Override between = {"comm.between", "gloo", "test"};
+  CHECK_THAT(refusal({2, 2}, {between, copies}), Catch::Contains("what checkpoint.memory_every keeps, and that is 0"));
+  CHECK(refusal({2, 2}, {between, every, copies}) == "it is accepted");
+  CHECK(plan_on({2, 2}, {between, every}).memory_by_host);
+  CHECK_FALSE(plan_on({4}, {every}).memory_by_host);
 }
 
 TEST_CASE("a file of a run on several hosts is taken on one", "[transports]") {

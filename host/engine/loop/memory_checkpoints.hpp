@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/loop/memory_checkpoints.hpp: where the checkpoints of checkpoint.memory_every are, and from which of them a run can go
+// on. On one host they are whole (checkpoint/memory_folder.hpp); with launchers on several hosts each host has parts
+// (checkpoint/host_parts.hpp).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/loop/checkpoint_settings.hpp"
+#include "engine/services/tables/interfaces.hpp"
+#include "engine/settings/run_plan.hpp"
+#include "engine/state/checkpoint_tensors.hpp"
+#include "engine/state/host_recovery.hpp"
+
+namespace ddhost {
+
+class MemoryCheckpoints {
+ public:
+  // A checkpoint from which the run may go on.
+  struct Place {
+    std::filesystem::path folder;
+    std::optional<FoundParts> parts = std::nullopt;  // of the hosts, which must be brought together first
+  };
+
+  // The arguments outlive the object.
+  MemoryCheckpoints(RankServices& services, const RunPlan& plan, const CheckpointSettings& settings)
+      : services_(services), plan_(plan), settings_(settings) {}
+
+  // For SaveSettings: the folder that takes the place of the run's, and what each host has of its own.
+  [[nodiscard]] std::filesystem::path root() const;
+  [[nodiscard]] std::optional<HostSave> by_host() const;
+
+  // RunPlan::resume, and those in the memory of the hosts, the newest first. Throws if there is none and the run must not begin
+  // anew. [collective]
+  [[nodiscard]] std::vector<Place> places() const;
+  // Gives this host all of it. [collective]
+  void bring_together(const Place& place) const;
+  // A damaged checkpoint is no longer listed.
+  void set_aside(const Place& place) const;
+
+  // Makes the folder, with no checkpoints but that of `resumed_step`. Throws if there is no memory for what the run saves.
+  // [collective]
+  void require_room(const StateSource& source, const CheckpointLayout& layout, int64_t resumed_step) const;
+  // Removes those before a new one that is there on all hosts. Returns a sentence about a failure, or "".
+  [[nodiscard]] std::string remove_before(int64_t step) const;
+
+ private:
+  [[nodiscard]] bool makes_files() const {
+    return plan_.memory_by_host ? services_.seat.local_rank() == 0 : services_.seat.rank == 0;
+  }
+  [[nodiscard]] uint64_t bytes_here(const StateSource& source, const CheckpointLayout& layout) const;
+
+  RankServices& services_;
+  const RunPlan& plan_;
+  const CheckpointSettings& settings_;
+};
+
+}  // namespace ddhost

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/loop/room.hpp: the room for checkpoints.
+#pragma once
+
+#include <sys/statvfs.h>
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+namespace ddhost {
+
+inline constexpr double kMiB = 1024.0 * 1024;
+
+// On the disk of a folder; infinity: not known.
+inline double free_bytes(const std::filesystem::path& folder) {
+  struct statvfs disk {};
+  if (::statvfs(folder.c_str(), &disk) != 0) return INFINITY;
+  return static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+}
+
+// "12.3 MiB"
+inline std::string mib_text(double bytes) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f MiB", bytes / kMiB);
+  return text.data();
+}
+
+}  // namespace ddhost

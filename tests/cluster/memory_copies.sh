@@ -1,0 +1,144 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# memory_copies.sh <source folder> <build folder> [times]: checkpoint.memory_every on the hosts of namespaces.sh. A rank that is
+# killed at a random time, and with checkpoint.memory_copies=2 a host that is cut off, cost only the steps since the last
+# checkpoint in memory; rows and weights are those of a run that nothing disturbs, `times` times each. A damaged part is named
+# and not used. Nothing stays in /dev/shm of any host.
+set -euo pipefail
+times=${3:-2}
+source "$(dirname "${BASH_SOURCE[0]}")/namespaces.sh"
+
+printf 'node1 slots=2\nnode2 slots=2\n' >"$work/hosts"
+printf 'node1 slots=2\nnode2 slots=1\nnode3 slots=1\n' >"$work/hosts_3"
+on_hosts=("${toy[@]}" --ssh-config "$work/ssh_config" launch.heartbeat=1 launch.timeout=5)
+steps=250
+settings=("train.steps=$steps")
+inside() { # number, command...: on this host
+  nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -m -n -p -u "${@:2}"
+}
+link() { echo "dh$((id % 100000))n$1"; }
+in_memory() { inside "$1" find /dev/shm -maxdepth 1 -name 'ddhost-*'; }
+nothing_left() { # name
+  local n
+  for n in 1 2 3; do
+    for _ in $(seq 50); do # a host that was cut off ends a moment later
+      [[ -n $(in_memory "$n") ]] || continue 2
+      sleep 0.1
+    done
+    cat "$work/$1.log"
+    fail "$1: left $(in_memory "$n") on node$n"
+  done
+}
+run=
+start() { # name, hostfile, settings...
+  "${on_hosts[@]}" --hostfile "$work/$2" "${settings[@]}" "run.dir=$work/$1" --save-final "$work/$1.safetensors" \
+    launch.max_restarts=2 checkpoint.memory_every=10 "${@:3}" >"$work/$1.log" 2>&1 &
+  run=$!
+  children+=("$run")
+}
+kill_a_rank() { # number of a host
+  inside "$1" bash -c 'kill -KILL $(ps -o pid= -C ddhost | tail -1)' || fail "no rank on node$1"
+}
+ends() { # name, restarts, reference
+  local rc=0
+  wait "$run" || rc=$?
+  [[ $rc == 0 && $(grep -c '^ddhost: restart ' "$work/$1.log") == "$2" ]] || { cat "$work/$1.log"; fail "$1: exit code $rc"; }
+  equal "$3" "$1"
+}
+from_memory() { # name, times
+  [[ $(grep -cE 'resumed after step [0-9]+0 from ./dev/shm/' "$work/$1/log.txt") == "$2" ]] ||
+    { cat "$work/$1.log"; fail "$1: it did not go on from memory"; }
+  [[ ! -e $work/$1/checkpoints ]] || fail "$1: checkpoints on the disk"
+}
+forget() { rm -rf "${work:?}/$1" "$work/$1.safetensors"; }
+
+strategies=(zero2 zero3 ddp zero1)
+for strategy in "${strategies[@]}"; do
+  reference "whole_$strategy" --nproc 4 --strategy "$strategy" "${settings[@]}"
+done
+
+# A rank, of a host that has all parts, and of one that has some.
+for ((i = 0; i < times; ++i)); do
+  strategy=${strategies[i % ${#strategies[@]}]}
+  start killed hosts --strategy "$strategy" "checkpoint.memory_copies=$((1 + i % 2))"
+  until_rows killed $((30 + RANDOM % 120))
+  kill_a_rank $((1 + RANDOM % 2))
+  ends killed 1 "whole_$strategy"
+  from_memory killed 1
+  nothing_left killed
+  forget killed
+done
+
+# A whole host, which is cut off. Over three hosts each has two of the parts.
+for ((i = 0; i < times; ++i)); do
+  strategy=${strategies[i % ${#strategies[@]}]}
+  hosts=$([[ $((i % 2)) == 0 ]] && echo hosts || echo hosts_3)
+  start lost "$hosts" --strategy "$strategy" checkpoint.memory_copies=2 launch.min_nodes=1
+  until_rows lost $((30 + RANDOM % 120))
+  ip link set "$(link 2)" nomaster
+  if [[ $hosts == hosts ]]; then
+    ends lost 1 "whole_$strategy"
+    grep -q 'without node2 the run goes on with 2 ranks' "$work/lost.log" ||
+      { cat "$work/lost.log"; fail "lost: not without it"; }
+    from_memory lost 1
+  else # three ranks can't compute the samples of four: the host comes back, without memory of what was
+    until grep -q 'is gone' "$work/lost.log"; do sleep 0.05; done
+    ip link set "$(link 2)" master "$bridge"
+    ends lost 1 "whole_$strategy"
+    from_memory lost 1
+  fi
+  ip link set "$(link 2)" master "$bridge"
+  nothing_left lost
+  forget lost
+done
+
+# Before the first checkpoint the ranks begin anew.
+start early hosts --strategy zero2 checkpoint.memory_every=100
+until_rows early 20
+kill_a_rank 2
+ends early 1 whole_zero2
+nothing_left early
+
+# A damaged part is named. Without a copy the newest checkpoint on the disk is used, with one the copy.
+damage() { # number of a host
+  inside "$1" bash -c '
+    for file in /dev/shm/ddhost-*/hosts/checkpoints/step-*/optimizer.safetensors; do
+      bytes=$(stat -c %s "$file")
+      head -c $((bytes / 2)) /dev/zero | tr "\0" "U" |
+        dd of="$file" bs=1M seek=$((bytes / 2)) oflag=seek_bytes conv=notrunc 2>/dev/null
+    done'
+}
+for copies in 1 2; do
+  name=damaged$copies
+  start "$name" hosts --strategy zero2 "checkpoint.memory_copies=$copies" checkpoint.memory_every=100 checkpoint.every=150 \
+    "train.steps=$steps"
+  until_rows "$name" 210
+  damage 2
+  kill_a_rank 2
+  ends "$name" 1 whole_zero2
+  grep -qE 'the part of rank [0-9] of the checkpoint in memory of step [0-9]+ is damaged on the host of rank [23]' \
+    "$work/$name.log" || { cat "$work/$name.log"; fail "$name: the damage is not named"; }
+  from=$([[ $copies == 1 ]] && echo "$work/$name/checkpoints" || echo /dev/shm)
+  grep -qE "resumed after step [0-9]+ from .$from/" "$work/$name/log.txt" ||
+    { cat "$work/$name.log"; fail "$name: not from $from"; }
+  nothing_left "$name"
+done
+
+# A run that fails for good, or is stopped, leaves nothing.
+start stopped hosts --strategy zero2 train.steps=1000000
+until_rows stopped 40
+[[ -n $(in_memory 1) && -n $(in_memory 2) ]] || fail "there are no checkpoints in memory"
+kill -TERM "$run"
+rc=0
+wait "$run" || rc=$?
+[[ $rc == 143 ]] || { cat "$work/stopped.log"; fail "stopped: exit code $rc"; }
+nothing_left stopped
+start failed hosts --strategy zero2 train.steps=1000000 launch.max_restarts=0
+until_rows failed 40
+kill_a_rank 1
+rc=0
+wait "$run" || rc=$?
+[[ $rc == 1 ]] || { cat "$work/failed.log"; fail "failed: exit code $rc"; }
+nothing_left failed
+echo "checkpoints in the memory of the hosts give the same bits"
