@@ -248,12 +248,11 @@ std::optional<DoesNotFit> first_shortage(const std::vector<SeenMemory>& ranks, c
 }
 
 uint64_t reserve_of_rank(MemoryKind kind) {
-  constexpr uint64_t kMiB = uint64_t{1} << 20;
   switch (kind) {
     case MemoryKind::kHost:
-      return 96 * kMiB;
+      return uint64_t{96} << 20;
     case MemoryKind::kAddresses:
-      return 448 * kMiB;
+      return uint64_t{448} << 20;
     case MemoryKind::kDevice:
       return 0;
   }
