@@ -351,7 +351,8 @@ std::vector<std::string> choose_newest(PreparedRun& run) {
   look_in_memory(run, places.empty());
   if (places.empty() && run.memory_resume)
     return {"there is no checkpoint in '" + run.run_dir.string() +
-            "' yet: the run goes on from one in the memory of its hosts, or begins at step 1"};
+            "' yet: the run goes on from one in the memory of its hosts" +
+            (run.memory_resume->otherwise.empty() ? ", or begins at step 1" : "")};
   if (places.empty()) {
     require_nothing_to_lose(run);
     std::string none = "there is no checkpoint in '" + run.run_dir.string() + "' yet: the run begins at step 1";
