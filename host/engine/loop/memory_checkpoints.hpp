@@ -15,7 +15,7 @@
 #include "engine/services/tables/interfaces.hpp"
 #include "engine/settings/run_plan.hpp"
 #include "engine/state/checkpoint_tensors.hpp"
-#include "engine/state/host_recovery.hpp"
+#include "engine/state/part_moves.hpp"
 
 namespace ddhost {
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/state/host_recovery.hpp"
 
 #include <algorithm>
 #include <map>

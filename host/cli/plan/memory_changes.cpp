@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/memory_changes.cpp: changes of a training that does not fit into memory, with which it does (--fit, and the end of the
-// error). They are planned, as by `ddhost plan`; no rank is started.
+// cli/plan/memory_changes.cpp: changes of a training that does not fit into memory, with which it does (--fit, and the end of
+// the error). They are planned, as by `ddhost plan`; no rank is started.
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/vfs.h>
@@ -14,7 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
-#include "cli/planned_run.hpp"
+#include "cli/plan/planned_run.hpp"
 #include "cli/run_hosts.hpp"
 #include "config/run_length.hpp"
 #include "ddh/sdk/plugin.hpp"

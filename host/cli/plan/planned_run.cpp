@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/planned_run.hpp"
+#include "cli/plan/planned_run.hpp"
 
 #include <algorithm>
 

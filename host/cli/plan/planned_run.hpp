@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/planned_run.hpp: the plan of a command line, with changes (`ddhost plan`, --fit). Everything is called in the loader.
+// cli/plan/planned_run.hpp: the plan of a command line, with changes (`ddhost plan`, --fit). Everything is called in the
+// loader.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/plan.cpp: `ddhost plan`. Everything happens in the loader, as for a run; no rank is started.
+// cli/plan/plan.cpp: `ddhost plan`. Everything happens in the loader, as for a run; no rank is started.
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 #include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
-#include "cli/planned_run.hpp"
+#include "cli/plan/planned_run.hpp"
 #include "cli/run_hosts.hpp"
 #include "config/run_length.hpp"
 #include "ddh/sdk/plugin.hpp"
