@@ -26,7 +26,7 @@ same() { # name, reference, hostfile, part of the sentence about the sums, setti
 # The memory of the transports is that of the plan, to the byte.
 as_planned() { # name, hostfile, settings...
   local planned taken
-  planned=$("$build/ddhost" plan "${toy[@]:1}" --hostfile "$work/$2" --json "${@:3}" | grep -oE '"comm": [0-9]+')
+  planned=$("$build/ddhost" plan "${toy[@]:1}" --hostfile "$work/$2" --json "${@:3}" | grep -m1 -oE '"comm": [0-9]+')
   taken=$(grep -oE '"comm":\{"now":[0-9]+,"peak":[0-9]+' "$work/$1/metrics.jsonl" | grep -oE '[0-9]+$' | sort -n | tail -1)
   [[ $planned == "\"comm\": $taken" ]] || fail "$1: the transports take $taken bytes, and the plan has $planned"
 }
