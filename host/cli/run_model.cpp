@@ -215,11 +215,12 @@ std::string changes_text(const TriedChanges& tried) {
 }
 
 // Notes the end of a training in its folder, and writes its page there. What fails is a warning.
-void report(const std::string& note, const Outcome& outcome, bool has_page) {
+void report(const std::string& note, const Outcome& outcome, bool has_page, bool is_head) {
   const std::filesystem::path folder = folder_of(note);
   if (folder.empty()) return;
   try {
-    if (!note_end(folder, ::getpid(), outcome.exit_code, outcome.sentence, outcome.numbers) || !has_page) return;
+    const int launcher = is_head ? 0 : ::getpid();  // rank 0 may be that of another launcher
+    if (!note_end(folder, launcher, outcome.exit_code, outcome.sentence, outcome.numbers) || !has_page) return;
     if (const std::string problem = write_report(folder); !problem.empty())
       print_sentence("warning: '" + (folder / kReportFile).string() + "' was not written: " + problem);
   } catch (const std::exception& error) {
@@ -311,7 +312,8 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
               end_memory(record.folder(), end.exit_code, cluster == nullptr ? 0 : cluster->run_id());
           !kept.empty())
         print_sentence(kept);
-    report(record.folder(), end, host.get<bool>("run.report") && !end.again);
+    const bool is_head = cluster != nullptr && cluster->is_head();
+    report(record.folder(), end, host.get<bool>("run.report") && !end.again, is_head);
   };
   args.before_others_end = conclude;
   Outcome outcome = launch(

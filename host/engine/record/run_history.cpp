@@ -58,8 +58,8 @@ bool note_end(const fs::path& run_dir, int launcher, int exit_code, const std::s
   Json history = read_history(file);
   if (history["starts"].empty()) return false;
   Json& last = history["starts"].back();
-  if (!last.is_object() || !last.contains("launcher") || last["launcher"] != launcher || last.contains("ended"))
-    return false;
+  if (!last.is_object() || !last.contains("launcher") || last.contains("ended")) return false;
+  if (launcher != 0 && last["launcher"] != launcher) return false;
   last["ended"] = time_text();
   last["exit_code"] = exit_code;
   if (!sentence.empty()) last["sentence"] = plain_text(sentence);

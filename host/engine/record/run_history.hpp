@@ -22,8 +22,8 @@ inline constexpr const char* kRunHistory = "run.json";
 // Appends an entry; the oldest are left out where there are more than 100. `facts`: a JSON object. Throws ddh::Error if the
 // file can't be written.
 void note_start(const std::filesystem::path& run_dir, const std::string& facts);
-// Completes the last entry, if it is of a start by `launcher` that has not ended. False: there is none, so the run has not
-// begun, or the file can't be read.
+// Completes the last entry, if it is of a start by `launcher` that has not ended. 0: of a run of several launchers, whose head
+// may not have started rank 0. False: there is none, so the run has not begun, or the file can't be read.
 // `ranks`: a JSON array with what the ranks of a run that failed had counted; "": none.
 bool note_end(const std::filesystem::path& run_dir, int launcher, int exit_code, const std::string& sentence,
               const std::string& ranks = "");
