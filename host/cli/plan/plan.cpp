@@ -166,7 +166,7 @@ nlohmann::ordered_json json_of(const PlannedBytes& bytes) {
 nlohmann::ordered_json json_of(const RankMemory& rank, bool device_has_memory) {
   nlohmann::ordered_json out = {{"rank", rank.rank}};
   const PlannedBytes bytes = rank.in(MemoryKind::kAddresses, device_has_memory);
-  for (size_t tag = 0; tag < bytes.size(); ++tag) out[kPlannedTags[tag]] = bytes[tag];
+  out.update(json_of(bytes));
   out["total"] = rank.total();
   out["shared"] = rank.shared;
   if (device_has_memory) {
