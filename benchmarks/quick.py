@@ -1,20 +1,38 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmarks that have a floor, in a few minutes: the optimizer on one core, collectives on 2 ranks.
+"""The benchmarks that have a floor, in a few minutes: steps of GPTs on 2 ranks, the optimizer on one core, collectives.
 
-A row has ours, the floor (what the machine's memory takes for the bytes, measured in the same run) and floor / ours. Steal is
-the part of the cores' time that the host of a virtual machine gave to others; a row with more than 5 % is marked, because its
-time says little. `--json` prints an object instead.
+A row has ours, the floor and floor / ours. The floor of a step is what this machine needs for its matrix products, with the
+fastest library for each layer, and for the optimizer's pass at the rate of a copy, while all ranks are busy (step_limit). That
+of other rows is what the memory takes for their bytes. All floors are measured in the same run. If DDHOST_PEER_PYTHON names a
+Python with torch, a step also has torch DDP beside it, alternating, and peer / ours. Other models have no floor here; their
+rows need the data sets of their configurations. Steal is the part of the cores' time that the host of a virtual machine gave
+to others; a row with more than 5 % is marked, because its time says little. `--json` prints an object instead.
 """
 import argparse
 import json
 import os
+import pathlib
 import re
+import statistics
 import subprocess
 import sys
+import tempfile
+
+import gpt_vs_peers
 
 BINARIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "benchmarks")
 MOST_STEAL = 5.0  # percent
+RANKS, ROUNDS = 2, 3
+PEER_ROUNDS = 2  # a peer takes ten seconds to start
+SIZES = {  # of models/gpt: layers, width
+    "gpt2": (12, 768), "10.8M": (6, 384), "0.8M": (4, 128)}
+# size, vocabulary, context, micro-batch, dtype, steps, strategies
+STEPS = [("gpt2", 50304, 64, 1, "fp32", 6, ("ddp", "zero1", "zero3")),
+         ("gpt2", 50304, 256, 1, "fp32", 4, ("zero1",)),
+         ("gpt2", 50304, 64, 1, "bf16", 6, ("zero1",)),
+         ("0.8M", 65, 64, 12, "fp32", 60, ("ddp",))]
+MODELS = ["vit_tiny", "cnn_tiny", "cnn_mnist", "kgat_tiny", "kgat_lastfm", "cad_mllm_tiny"]  # configurations
 
 
 def ticks():
@@ -48,6 +66,70 @@ def optimizer_rows():
              "steal_percent": steal} for name, (ns, rate) in rate_of.items()]
 
 
+def limit_of(size, vocab, rows, dtype):
+    """Milliseconds of a step's products, and of an update of all parameters; rows: tokens of a rank."""
+    layers, width = SIZES[size]
+    blocks = [f"{w_in}:{w_out}x{layers}" for w_in, w_out in
+              ((width, 3 * width), (width, width), (width, 4 * width), (4 * width, width))]
+    text, _ = measured("step_limit", "--ranks", str(RANKS), "--rows", str(rows), "--dtype", dtype, *blocks,
+                       f"{width}:{vocab}x1")
+    limit = json.loads(text)
+    return limit["products_ms"], limit["update_ns"] * (12 * layers * width**2 + width * vocab) / 1e6
+
+
+def step_rows(python):
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for size, vocab, context, micro_batch, dtype, steps, strategies in STEPS:
+            args = argparse.Namespace(nproc=RANKS, size=size, vocab=vocab, context=context, micro_batch=micro_batch,
+                                      dtype=dtype, steps=steps, warmup=2, python=python, peer_preload="")
+            tokens = pathlib.Path(folder) / f"{vocab}.bin"
+            gpt_vs_peers.make_tokens(tokens, vocab)
+            products_ms, update_ms = limit_of(size, vocab, context * micro_batch, dtype)
+            stolen, every = ticks()
+            peers, ours = [], {strategy: [] for strategy in strategies}
+            for turn in range(ROUNDS):
+                if python and turn < PEER_ROUNDS:
+                    peers.append(gpt_vs_peers.run_peer(args, "torch:ddp", tokens))
+                for strategy in strategies:
+                    ours[strategy].append(gpt_vs_peers.run_ddhost(args, strategy, tokens, folder))
+            stolen_after, every_after = ticks()
+            for strategy, times in ours.items():
+                share = 1 if strategy == "ddp" else RANKS  # each rank of ddp updates all parameters
+                row = {"row": f"GPT {size} {dtype}, {micro_batch} x {context} tokens, {strategy}", "unit": "ms",
+                       "ours": statistics.median(times), "floor": products_ms + update_ms / share,
+                       "steal_percent": 100.0 * (stolen_after - stolen) / max(every_after - every, 1)}
+                if peers:
+                    row |= {"peer": "torch DDP", "peer_over_ours": statistics.median(
+                        peer / mine for peer, mine in zip(peers, times))}
+                rows.append(row)
+    return rows
+
+
+def model_rows():
+    """Steps of other models, as their configurations have them."""
+    rows = []
+    root = pathlib.Path(BINARIES).resolve().parent
+    for config in MODELS:
+        with tempfile.TemporaryDirectory() as folder:
+            stolen, every = ticks()
+            command = [str(root / "ddhost"), "--config", str(root.parent / f"configs/{config}.json"), "--nproc", str(RANKS),
+                       "train.steps=12", "train.eval_every=0", "run.quiet=true", "run.sample_tokens=0", "monitor.every=1",
+                       "train.save_final=", f"run.dir={folder}/run"]
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
+            if done.returncode != 0:
+                reason = done.stderr.strip().splitlines()
+                print(f"left out: {config}: {reason[-1] if reason else 'it failed'}", file=sys.stderr)
+                continue
+            stolen_after, every_after = ticks()
+            with open(f"{folder}/run/metrics.jsonl", encoding="utf-8") as metrics:
+                lines = [json.loads(line) for line in metrics]
+            times = [line["step_ms"] for line in lines if line.get("step", 0) > 2 and "step_ms" in line]
+            rows.append({"row": f"{config}, a step of its configuration", "unit": "ms", "ours": statistics.median(times),
+                         "floor": None, "steal_percent": 100.0 * (stolen_after - stolen) / max(every_after - every, 1)})
+    return rows
+
+
 def collective_rows():
     text, _ = measured("collective_bench", "--json", "--ranks", "2", "--rounds", "3",
                        "--sizes", "1024,1048576,16777216")
@@ -71,22 +153,23 @@ def main():
     wants_json = parser.parse_args().json
     where = machine()
     stolen, every = ticks()
-    rows = optimizer_rows() + collective_rows()
+    rows = (step_rows(os.environ.get("DDHOST_PEER_PYTHON", "")) + model_rows() + optimizer_rows() + collective_rows())
     stolen_after, every_after = ticks()
     where["steal_percent"] = 100.0 * (stolen_after - stolen) / max(every_after - every, 1)
     for row in rows:
-        row["floor_over_ours"] = row["floor"] / row["ours"] if row["ours"] > 0 else None
+        row["floor_over_ours"] = row["floor"] / row["ours"] if row["floor"] is not None and row["ours"] > 0 else None
         row["is_marked"] = row["steal_percent"] > MOST_STEAL
     if wants_json:
         print(json.dumps({"machine": where, "rows": rows}, indent=2))
         return
     print(f"{where['processor']}, {where['cores']} cores, {where['memory_gib']} GiB; load {where['load']:.1f} at the "
           f"start, steal {where['steal_percent']:.1f} %")
-    print(f"{'':58} {'ours':>11} {'floor':>11} {'floor/ours':>10} {'steal %':>8}")
+    print(f"{'':58} {'ours':>11} {'floor':>11} {'floor/ours':>10} {'peer/ours':>9} {'steal %':>8}")
     for row in rows:
         marks = (" steal" if row["is_marked"] else "") + ("" if row.get("is_right", True) else " WRONG RESULT")
-        print(f"{row['row']:58} {row['ours']:11.3f} {row['floor']:11.3f} {row['floor_over_ours'] or 0:10.2f} "
-              f"{row['steal_percent']:8.1f} {row['unit']}{marks}")
+        number = lambda key, width, digits: f"{row[key]:{width}.{digits}f}" if row.get(key) is not None else "-".rjust(width)
+        print(f"{row['row']:58} {row['ours']:11.3f} {number('floor', 11, 3)} {number('floor_over_ours', 10, 2)} "
+              f"{number('peer_over_ours', 9, 2)} {row['steal_percent']:8.1f} {row['unit']}{marks}")
 
 
 if __name__ == "__main__":

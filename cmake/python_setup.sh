@@ -29,3 +29,19 @@ assert torch.__version__.split('+')[0] == '$version'" 2>/dev/null && return 0
       "A Python that has them is named by DDHOST_PYTHON=/path/to/python."
   }
 }
+
+# What ./dev bench compares with, beside torch: DeepSpeed, whose optimizers for processors are compiled when they are used.
+readonly kPeerPackages="deepspeed==0.19.8 ninja"
+
+setup_peers() {
+  setup_python
+  local python=.deps/venv/bin/python
+  "$python" -c "import deepspeed; assert deepspeed.__version__ == '0.19.8'" >/dev/null 2>&1 && return 0
+  install_packages g++:g++ python3-dev:python3-config
+  say "fetching the peers of ./dev bench into .deps/venv ($kPeerPackages)"
+  # shellcheck disable=SC2086 # a list of words. DeepSpeed's build imports the torch that is there.
+  { "$python" -m pip install --quiet --disable-pip-version-check setuptools wheel &&
+    DS_ACCELERATOR=cpu "$python" -m pip install --quiet --disable-pip-version-check --no-build-isolation $kPeerPackages; } ||
+    die "the peers could not be fetched (the reason is above); is there a network, and room on the disk?" \
+      "A Python that has torch and deepspeed is named by DDHOST_PEER_PYTHON=/path/to/python."
+}

@@ -6,6 +6,7 @@
 #include <map>
 #include <ostream>
 #include <set>
+#include <span>
 
 #include "base/text.hpp"
 #include "cli/commands.hpp"
@@ -18,6 +19,9 @@ namespace {
 // Commands that take keys.
 constexpr std::array<std::string_view, 8> kRunCommands = {"train",   "eval", "generate", "plan",
                                                           "compare", "tune", "smoke",    "data"};
+
+// The command that may be left out.
+constexpr std::array<std::string_view, 1> kTrain = {"train"};
 
 // All that can be completed.
 struct Words {
@@ -73,9 +77,11 @@ std::string joined(const All& words) {
   return out;
 }
 
-std::string names_of(const std::vector<CommandWords>& commands) {
+// All commands except some, and `help`.
+std::string command_names(const Words& words, std::span<const std::string_view> without = {}) {
   std::string out = "help";
-  for (const CommandWords& command : commands) out += " " + command.name;
+  for (const CommandWords& command : words.commands)
+    if (std::find(without.begin(), without.end(), command.name) == without.end()) out += " " + command.name;
   return out;
 }
 
@@ -85,11 +91,16 @@ std::string branches(const Words& words) {
   for (const auto& [name, values] : words.values) out += "    " + name + ") words='" + joined(values) + "' ;;\n";
   return out;
 }
+// Of "runs/plot", or of "runs/" and what is no action yet. A run needs no command.
 std::string flag_branches(const Words& words) {
-  std::string out;
-  for (const CommandWords& command : words.commands)
-    out += "    " + command.name + ") words='" + joined(command.flags) + "' ;;\n";
-  return out;
+  std::string out, train;
+  for (const CommandWords& command : words.commands) {
+    for (const auto& [action, flags] : command.flags_of_action)
+      out += "    " + command.name + "/" + action + ") words='" + joined(flags) + "' ;;\n";
+    out += "    " + command.name + "/*) words='" + joined(command.flags) + "' ;;\n";
+    if (command.name == kTrain[0]) train = joined(command.flags);
+  }
+  return out + "    *) words='" + train + "' ;;\n";
 }
 
 // Bash divides words at '='.
@@ -99,7 +110,7 @@ void print_bash(const Words& words, std::ostream& out) {
          "_ddhost_values() {\n  words=''\n  case $1 in\n"
       << branches(words) << "  esac\n}\n_ddhost_flags() {\n  words=''\n  case $1 in\n"
       << flag_branches(words)
-      << "    *) _ddhost_flags train ;;\n  esac\n}\n"
+      << "  esac\n}\n"
          "_ddhost() {\n"
          "  local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} key='' words=''\n"
          "  if [[ $cur == '=' ]]; then key=$before cur=''; fi\n"
@@ -111,7 +122,7 @@ void print_bash(const Words& words, std::ostream& out) {
          "  elif [[ -n $words ]]; then\n"
          "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
          "  elif [[ $cur == -* ]]; then\n"
-         "    _ddhost_flags \"${COMP_WORDS[1]}\"\n"
+         "    _ddhost_flags \"${COMP_WORDS[1]}/${COMP_WORDS[2]}\"\n"
          "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
          "  elif [[ $before == '=' || $COMP_WORDBREAKS != *=* && $cur == *=* || $before == -* || -z $cur && -n $key "
          "]]; then\n"
@@ -122,7 +133,7 @@ void print_bash(const Words& words, std::ostream& out) {
       << "' -- \"$cur\"))\n"
          "    if ((${#COMPREPLY[@]})); then compopt -o nospace 2>/dev/null; fi\n"
          "    if ((COMP_CWORD == 1)); then COMPREPLY+=($(compgen -W '"
-      << names_of(words.commands)
+      << command_names(words)
       << "' -- \"$cur\")); fi\n"
          "    if ((!${#COMPREPLY[@]})); then COMPREPLY=($(compgen -f -- \"$cur\")); fi\n"
          "  fi\n}\ncomplete -F _ddhost ddhost\n";
@@ -134,9 +145,9 @@ void print_zsh(const Words& words, std::ostream& out) {
          "_ddhost_values() {\n  words=''\n  case $1 in\n"
       << branches(words) << "  esac\n}\n_ddhost_flags() {\n  words=''\n  case $1 in\n"
       << flag_branches(words)
-      << "    *) _ddhost_flags train ;;\n  esac\n}\n"
+      << "  esac\n}\n"
          "_ddhost() {\n"
-         "  local cur=${words[CURRENT]} before=${words[CURRENT-1]} command=${words[2]}\n"
+         "  local cur=${words[CURRENT]} before=${words[CURRENT-1]} command=${words[2]} action=${words[3]}\n"
          "  local -i at=$CURRENT\n"
          "  local words=''\n"
          "  if [[ $cur == *=* ]]; then\n"
@@ -151,27 +162,21 @@ void print_zsh(const Words& words, std::ostream& out) {
          "    if [[ -n $words ]]; then compadd -- ${=words}; return; fi\n"
          "    if [[ $before == -* ]]; then _files; return; fi\n"
          "  fi\n"
-         "  if [[ $cur == -* ]]; then _ddhost_flags $command; compadd -- ${=words}; return; fi\n"
+         "  if [[ $cur == -* ]]; then _ddhost_flags \"$command/$action\"; compadd -- ${=words}; return; fi\n"
          "  if (( at == 2 )); then compadd -- "
-      << names_of(words.commands) << "; fi\n  compadd -S = -- " << joined(words.keys)
+      << command_names(words) << "; fi\n  compadd -S = -- " << joined(words.keys)
       << "\n}\n"
          "if [[ $funcstack[1] == _ddhost ]]; then _ddhost \"$@\"; else compdef _ddhost ddhost; fi\n";
 }
 
-std::string names_of_others(const Words& words) {
-  std::string out = "help";
-  for (const CommandWords& command : words.commands)
-    if (command.name != "train") out += " " + command.name;
-  return out;
-}
-
-// Commands that take no options of a run.
-std::string commands_without_keys(const Words& words) {
-  std::string out = "help";
-  for (const CommandWords& command : words.commands)
-    if (std::find(kRunCommands.begin(), kRunCommands.end(), command.name) == kRunCommands.end())
-      out += " " + command.name;
-  return out;
+// A line of fish for each flag: where it is offered, and its values.
+void print_fish_flags(const Words& words, const std::string& when, const std::vector<std::string>& flags,
+                      std::ostream& out) {
+  for (const std::string& flag : flags) {
+    const auto values = words.values.find(flag);
+    out << "complete -c ddhost -n '" << when << "' -l " << flag.substr(2)
+        << (values == words.values.end() ? "" : " -x -a '" + joined(values->second) + "'") << '\n';
+  }
 }
 
 void print_fish(const Words& words, std::ostream& out) {
@@ -179,25 +184,25 @@ void print_fish(const Words& words, std::ostream& out) {
   out << "# Completion of ddhost for fish, made by `ddhost completion fish`. Put it into\n"
          "# ~/.config/fish/completions/ddhost.fish.\n"
          "complete -c ddhost -n __fish_use_subcommand -f -a '"
-      << names_of(words.commands) << "'\n";
+      << command_names(words) << "'\n";
   for (const CommandWords& command : words.commands) {
     const auto own = words.values.find(command.name);
     if (own != words.values.end())
       out << "complete -c ddhost -n '__fish_seen_subcommand_from " << command.name << "' -f -a '" << joined(own->second)
           << "'\n";
-    for (const std::string& flag : command.flags) {
-      const auto values = words.values.find(flag);
-      const std::string when = command.name == "train" ? "not " + seen + names_of_others(words) : seen + command.name;
-      out << "complete -c ddhost -n '" << when << "' -l " << flag.substr(2)
-          << (values == words.values.end() ? "" : " -x -a '" + joined(values->second) + "'") << '\n';
-    }
+    const std::string others = command_names(words, kTrain);
+    if (command.actions.empty())
+      print_fish_flags(words, command.name == kTrain[0] ? "not " + seen + others : seen + command.name, command.flags,
+                       out);
+    for (const auto& [action, flags] : command.flags_of_action)
+      print_fish_flags(words, seen + command.name + "; and " + seen + action, flags, out);
   }
   for (const std::string& key : words.keys) {
     const auto values = words.values.find(key);
     std::string all;
     if (values != words.values.end())
       for (const std::string& value : values->second) all += (all.empty() ? "" : " ") + key + "=" + value;
-    out << "complete -c ddhost -n 'not " << seen << commands_without_keys(words) << "' -a '"
+    out << "complete -c ddhost -n 'not " << seen << command_names(words, kRunCommands) << "' -a '"
         << (all.empty() ? key + "=" : all) << "'\n";
   }
 }

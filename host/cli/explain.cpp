@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <ostream>
 #include <utility>
 
@@ -196,6 +197,24 @@ std::vector<Explanation> explained(const std::string& word, const std::vector<Pl
   return out;
 }
 
+// The options of a section, "strategy": the host's, then those of each plugin.
+std::optional<Explanation> section_explained(const std::string& section, const std::vector<KnownOption>& options) {
+  Explanation out{"section '" + section + "'", {}};
+  std::vector<std::string> keys;
+  for (auto at = options.begin(); at != options.end(); ++at) {
+    if (at->key.substr(0, at->key.find('.')) != section) continue;
+    keys.push_back(at->key);
+    const auto next = at + 1;
+    if (next != options.end() && next->plugin == at->plugin && next->key.starts_with(section + ".")) continue;
+    if (out.facts.empty()) out.add("example", "ddhost explain " + keys.front());
+    out.add(at->plugin.empty() ? "options" : plain_text(at->plugin, kShownValue), joined(keys));
+    keys.clear();
+  }
+  if (out.facts.empty()) return std::nullopt;
+  std::rotate(out.facts.begin(), out.facts.begin() + 1, out.facts.end());  // the example is last
+  return out;
+}
+
 void print(const std::vector<Explanation>& all, bool as_json, std::ostream& out) {
   if (as_json) {
     Json json = Json::array();
@@ -246,7 +265,11 @@ int explain(const Registry& registry, const std::string& word, bool as_json, std
     return 0;
   }
   const std::vector<PluginFacts> all = known_plugins(registry, registry.all_files());
-  refuse(word, all, known_options(all));
+  const std::vector<KnownOption> options = known_options(all);
+  const std::optional<Explanation> section = section_explained(word, options);
+  if (!section) refuse(word, all, options);
+  print({*section}, as_json, out);
+  return 0;
 }
 
 }  // namespace ddhost

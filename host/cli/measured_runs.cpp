@@ -239,7 +239,7 @@ void MeasuredRuns::require_settings() {
   std::error_code ec;
   if (fs::exists(file, ec)) {
     Json before = settings_in(file);
-    known_steps_ = before.value("chosen_steps", int64_t{0});
+    if (before.contains("chosen_steps") && before["chosen_steps"].is_object()) chosen_steps_ = before["chosen_steps"];
     before.erase("chosen_steps");
     if (before != settings)
       ddh::fail(DDH_ALREADY_EXISTS, "'", args_.out.string(),
@@ -253,44 +253,49 @@ void MeasuredRuns::require_settings() {
   if (!fs::exists(file, ec)) replace_durably(fs::absolute(file), json_document(settings_));
 }
 
-// The number of steps with which all rounds fit into the budget, found with a short run of each model.
+// The number of steps of each model with which all rounds fit into the budget, found with a short run of each. Models share the
+// time of a round, not the number of steps, so that a fast one is measured for as long as a slow one.
 void MeasuredRuns::settle_steps() {
-  if (!steps_given_.empty()) {
-    steps_ = std::strtoll(steps_given_.c_str(), nullptr, 10);
-    if (steps_ <= warm_up(steps_))
-      ddh::fail(DDH_INVALID_ARGUMENT, "train.steps=", steps_given_,
-                " leaves no step after the warm-up; give 4 or more");
-    return;
+  const int64_t given = steps_given_.empty() ? args_.steps : std::strtoll(steps_given_.c_str(), nullptr, 10);
+  if (!steps_given_.empty() && given <= warm_up(given))
+    ddh::fail(DDH_INVALID_ARGUMENT, "train.steps=", steps_given_, " leaves no step after the warm-up; give 4 or more");
+  if (given == 0 && chosen_steps_.empty()) choose_steps();
+  for (const Measured& one : cases_) {
+    const Json chosen = chosen_steps_.value(one.of.group(), Json());
+    steps_.push_back(given > 0                    ? given
+                     : chosen.is_number_integer() ? std::clamp(chosen.get<int64_t>(), kFewestSteps, kMostSteps)
+                                                  : kFewestSteps);
   }
-  steps_ = args_.steps > 0 ? args_.steps : known_steps_;
-  if (steps_ > 0) return;
-  double start_s = 0, step_s = 0;
-  std::string probed;
-  for (size_t at = 0; at < cases_.size() && StopSignals::seen() == 0; ++at) {
-    const std::string group = cases_[at].of.group() + '\n';  // a comparison of one model has a group without a name
-    if (group != probed && probe(at, step_s, start_s)) probed = group;
+}
+
+void MeasuredRuns::choose_steps() {
+  std::map<std::string, RoundTime> models;
+  for (size_t at = 0; at < cases_.size() && StopSignals::seen() == 0; ++at)
+    if (const std::string model = cases_[at].of.group(); !models.contains(model))
+      if (const std::optional<RoundTime> time = probe(at)) models[model] = *time;
+  double of_round = args_.budget_s * 0.85 / static_cast<double>(args_.rounds);
+  for (const auto& [model, time] : models) of_round -= time.start_s;
+  for (const auto& [model, time] : models) {
+    const double steps = of_round / static_cast<double>(models.size()) / std::max(time.step_s, 1e-6);
+    chosen_steps_[model] = std::clamp(static_cast<int64_t>(steps), kFewestSteps, kMostSteps);
   }
-  const double of_round = args_.budget_s * 0.85 / static_cast<double>(args_.rounds) - start_s;
-  steps_ = step_s > 0 ? std::clamp(static_cast<int64_t>(of_round / step_s), kFewestSteps, kMostSteps) : kFewestSteps;
-  settings_["chosen_steps"] = steps_;
+  settings_["chosen_steps"] = chosen_steps_;
   if (StopSignals::seen() == 0) replace_durably(fs::absolute(args_.out) / kSettings, json_document(settings_));
 }
 
-// Adds the times of all runs of the case's group, as a short run of the case has them. False: that run failed.
-bool MeasuredRuns::probe(size_t at, double& step_s, double& start_s) {
+// The times of all runs of the case's model in a round, as a short run of the case has them. nullopt: that run failed.
+std::optional<MeasuredRuns::RoundTime> MeasuredRuns::probe(size_t at) const {
   const fs::path folder = args_.out / "rounds" / ddh::str("probe-", at + 1);
   std::error_code ec;
   fs::remove_all(folder, ec);
   const ChildEnd end = run_child(words_of(cases_[at].of, kProbeSteps, folder), log_of(folder), log_of(folder));
-  if (end.code != 0) return false;
+  if (end.code != 0) return std::nullopt;
   Measured probe;
   add_round(probe, folder, 1);
   const auto n = static_cast<double>(std::count_if(
       cases_.begin(), cases_.end(), [&](const Measured& one) { return one.of.group() == cases_[at].of.group(); }));
-  const double step = probe.step_ms.front() / 1e3;
-  step_s += step * n;
-  start_s += std::max(0.0, end.seconds - step * kProbeSteps) * n;
-  return true;
+  const double step_s = probe.step_ms.front() / 1e3;
+  return RoundTime{n * step_s, n * std::max(0.0, end.seconds - step_s * kProbeSteps)};
 }
 
 // The first steps of a run touch memory for the first time, and fill caches.
@@ -330,7 +335,7 @@ bool MeasuredRuns::run_one(size_t at, int64_t round) {
   const bool is_done = is_run_folder(folder) && read_past_run(folder, Rows::few).state() == "done";
   if (!is_done) {
     fs::remove_all(folder, ec);
-    const ChildEnd end = run_child(words_of(one.of, steps_, folder), log_of(folder), log_of(folder));
+    const ChildEnd end = run_child(words_of(one.of, steps_[at], folder), log_of(folder), log_of(folder));
     if (StopSignals::seen() != 0) return true;
     if (end.code != 0) {
       one.problem = end.sentence.empty() ? ddh::str("its run ended with exit code ", end.code) : end.sentence;
@@ -343,7 +348,7 @@ bool MeasuredRuns::run_one(size_t at, int64_t round) {
     }
   }
   try {
-    add_round(one, folder, warm_up(steps_));
+    add_round(one, folder, warm_up(steps_[at]));
     say(ddh::str("round ", round + 1, " of ", args_.rounds, ", ", name_of(one.of), ": ",
                  short_number(one.items_per_s.back()), " ", one_line(one.items), "/s",
                  is_done ? " (from an earlier command)" : ""));

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <iosfwd>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,7 +66,11 @@ class MeasuredRuns {
   [[nodiscard]] std::filesystem::path folder_of(size_t at, int64_t round) const;
   void require_settings();
   void settle_steps();
-  [[nodiscard]] bool probe(size_t at, double& step_s, double& start_s);
+  void choose_steps();
+  struct RoundTime {
+    double step_s = 0, start_s = 0;  // for each step; for all else
+  };
+  [[nodiscard]] std::optional<RoundTime> probe(size_t at) const;
   static int64_t warm_up(int64_t steps);
   [[nodiscard]] std::vector<std::string> words_of(const ComparedCase& of, int64_t steps,
                                                   const std::filesystem::path& folder) const;
@@ -77,7 +82,8 @@ class MeasuredRuns {
   std::vector<Measured> cases_;
   Json settings_;
   std::string steps_given_;
-  int64_t steps_ = 0, known_steps_ = 0;
+  Json chosen_steps_ = Json::object();  // of each model
+  std::vector<int64_t> steps_;          // of each case
   double round_s_ = 0;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };

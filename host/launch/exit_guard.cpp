@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/exit_guard.hpp"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -8,6 +9,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <new>
 
 #include "launch/mapped_path.hpp"
 
@@ -27,6 +30,7 @@ struct ExitGuard::State {
   pid_t process = 0;                   // that made the guard
   int registered = 0;
   std::array<struct sigaction, kSignals.size()> before{};
+  std::terminate_handler terminate_before = nullptr;
 };
 
 ExitGuard::State& ExitGuard::state() {
@@ -42,7 +46,13 @@ void ExitGuard::say(const char* what) {
   const bool in_plugin = s.describe.load()(s.context.load(), place.data(), place.size());
   std::array<char, 1280> sentence{};
   size_t used = 0;
-  const char* const end = in_plugin ? "; the run has ended; fix the plugin" : "; the run has ended";
+  // A library that gets no memory often ends the process, also where it is loaded.
+  rlimit addresses{};
+  const bool is_limited = ::getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY;
+  const char* const end = !in_plugin ? "; the run has ended"
+                          : is_limited
+                              ? "; the run has ended; raise the limit of its memory (`ulimit -v`), or fix the plugin"
+                              : "; the run has ended; fix the plugin";
   for (const char* part : {what, " while ", static_cast<const char*>(place.data()), end})
     for (; *part != '\0' && used + 1 < sentence.size(); ++part) sentence[used++] = *part;
   s.report.load()(s.context.load(), sentence.data());
@@ -71,6 +81,20 @@ void ExitGuard::at_signal(int number, siginfo_t* info, void*) {
   ::raise(number);  // the handler is reset: now it ends the process
 }
 
+// The library's own handler prints lines of its own, which name no cure.
+void ExitGuard::at_terminate() {
+  try {
+    if (is_guarded() && std::current_exception() != nullptr) std::rethrow_exception(std::current_exception());
+  } catch (const std::bad_alloc&) {
+    say("no memory was left");
+    ::_exit(1);
+  } catch (...) {
+    // Not ours to explain.
+  }
+  if (state().terminate_before != nullptr) state().terminate_before();
+  std::abort();
+}
+
 // exit() calls each registered function once. A second thread in exit() would skip a function that the first one is in,
 // and end the process with code 0. So there is one for each thread.
 void ExitGuard::register_for(int threads) {
@@ -85,6 +109,7 @@ ExitGuard::ExitGuard(Describe describe, Report report, const void* context, int 
   s.context = context;
   s.report = report;
   s.describe = describe;
+  s.terminate_before = std::set_terminate(&ExitGuard::at_terminate);
   struct sigaction mine {};
   mine.sa_sigaction = &ExitGuard::at_signal;
   mine.sa_flags = static_cast<int>(SA_SIGINFO | SA_RESETHAND | SA_ONSTACK);
@@ -97,6 +122,7 @@ ExitGuard::ExitGuard(Describe describe, Report report, const void* context, int 
 ExitGuard::~ExitGuard() {
   State& s = state();
   s.describe = nullptr;
+  std::set_terminate(s.terminate_before);
   for (size_t i = 0; i < kSignals.size(); ++i)
     if (s.before[i].sa_handler == SIG_DFL) ::sigaction(kSignals[i], &s.before[i], nullptr);
 }

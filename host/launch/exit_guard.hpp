@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // launch/exit_guard.hpp: for processes in which code of several plugins runs: the loader, and ranks that are threads. If
-// exit() is called there or a signal ends the process, the guard reports which thread did what. Of _exit() it sees nothing;
-// the launcher does.
+// exit() is called there, or a signal or a lack of memory ends the process, the guard reports which thread did what. Of
+// _exit() it sees nothing; the launcher does.
 #pragma once
 
 #include <csignal>
@@ -33,6 +33,7 @@ class ExitGuard {
   static void at_exit();
   static void register_for(int threads);
   static void at_signal(int number, siginfo_t* info, void*);
+  [[noreturn]] static void at_terminate();
   static void say(const char* what);
 };
 

@@ -41,6 +41,8 @@ std::string with_cure(const std::string& reason, const ElfFacts& facts) {
       if (std::any_of(library.files.begin(), library.files.end(), names) && !library.cure.empty())
         return ddh::str("; it was built with ", library.text(), ": ", library.cure);
   if (missing) return "; install the library that is missing, or put its folder on LD_LIBRARY_PATH";
+  if (names("failed to map segment") || names("annot allocate memory"))
+    return "; raise the limit of this process's addresses (`ulimit -v`), or free memory";
   if (names("undefined symbol")) return "; link the plugin with -Wl,-z,defs to see at build time what is missing";
   return "";
 }

@@ -24,6 +24,8 @@ void DataParallel::attach(const ddh_attach_args& args) {
 void DataParallel::plan(ddh_plan& out) {
   for (size_t s = 0; s < layout_.spaces.size(); ++s) {
     const FlatSpace& space = layout_.spaces[s];
+    for (const PlacedParam& p : space.params)
+      if (p.in_blocks && out.grad_in_blocks != nullptr) out.grad_in_blocks[p.param] = 1;
     if (!space.coded && space.trained_in(layout_.first_program()))
       out.reduce_calls += uint64_t{reductions_per_step(args_)} * grads_->calls_per_reduction(s);
   }

@@ -41,6 +41,7 @@ const void* Strategy::interface(std::string_view id) const {
         return guard(err, [&] {
           ddh_plan mine{};
           mine.sent_bytes = mine.sent_between_nodes_bytes = DDH_PLAN_UNKNOWN;
+          mine.grad_in_blocks = out->grad_in_blocks;
           self_as<Strategy>(i).plan(mine);
           copy_out(mine, *out);
         });

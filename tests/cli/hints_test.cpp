@@ -101,8 +101,12 @@ TEST_CASE("explain says what an option and a plugin mean and cost, and what othe
   CHECK_THAT(plugin.out, Contains("strategy 'zero2'") && Contains("deepspeed_stage_2") &&
                              Contains("--strategy zero2") && Contains("strategy.reduce_bucket_bytes"));
   CHECK_THAT(call_ddhost({"explain", "strategy.reduce_bucket_size"}).out, Contains("strategy.reduce_bucket_bytes"));
-  check_width(option.out, 80);
-  check_width(plugin.out, 80);
+  const Said section = call_ddhost({"explain", "strategy"});
+  CHECK(section.code == 0);
+  CHECK_THAT(section.out,
+             Contains("section 'strategy'") && Contains("strategy 'zero3_offload'") && Contains("strategy.nvme_path"));
+  CHECK_THAT(call_ddhost({"explain", "train"}).out, Contains("train.recompute") && Contains("ddhost explain train."));
+  for (const Said* said : {&option, &plugin, &section}) check_width(said->out, 80);
 }
 
 TEST_CASE("inspect fits its width and shows the names that other programs have for an option", "[hints]") {
@@ -122,11 +126,12 @@ TEST_CASE("bash completes commands, flags, keys, values and plugins", "[hints]")
          "echo \"<${COMPREPLY[*]}>\"; }\n"
          "try ddhost pla\ntry ddhost --strat\ntry ddhost --strategy zero3_\n"
          "try ddhost train.recom\ntry ddhost precision.compute = b\n"
-         "try ddhost list sched\ntry ddhost plan --all\ntry ddhost explain train.recom\n";
+         "try ddhost list sched\ntry ddhost plan --all\ntry ddhost explain train.recom\n"
+         "try ddhost runs rm --all\ntry ddhost runs plot --all\ntry ddhost runs --all\n";
   REQUIRE(std::system(("bash " + folder.file("ddhost.bash") + " > " + folder.file("out")).c_str()) == 0);
   CHECK(read_text(folder.file("out")) ==
         "<plan>\n<--strategy>\n<zero3_offload>\n<train.recompute=>\n<bf16>\n<schedules>\n<--all-strategies>\n"
-        "<train.recompute>\n");
+        "<train.recompute>\n<--all-files>\n<>\n<--all-files>\n");
 }
 
 TEST_CASE("the scripts for zsh and fish are accepted by these shells", "[hints]") {

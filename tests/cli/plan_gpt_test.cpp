@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `ddhost plan` of models and worlds that no test machine has.
+#include <sys/resource.h>
+
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -46,6 +48,43 @@ TEST_CASE("shorter samples leave the parameters as they are, and take less memor
   CHECK(brief.at("parameters") == whole.at("parameters"));
   CHECK(brief.at("largest_rank").at("param") == whole.at("largest_rank").at("param"));
   CHECK(brief.at("largest_rank").at("act").get<double>() * 4 < whole.at("largest_rank").at("act").get<double>());
+}
+
+TEST_CASE("a plan names the gradients that come in blocks", "[cli]") {
+  Words words = {"plan",
+                 "--json",
+                 "--model",
+                 "gpt",
+                 "--nproc",
+                 "4",
+                 "model.size=custom",
+                 "model.n_layer=2",
+                 "model.n_head=2",
+                 "model.n_embd=64",
+                 "model.vocab=50304",
+                 "model.context=64",
+                 "model.tied=false"};
+  words.insert(words.end(), {"--strategy", "zero1"});
+  CHECK(plan(words).at("plans").at(0).at("gradients_in_blocks").empty());
+  words.back() = "zero2";
+  const json in_blocks = plan(words).at("plans").at(0).at("gradients_in_blocks");
+  CHECK(in_blocks.size() == 2);  // the embedding and the head
+  CHECK(std::find(in_blocks.begin(), in_blocks.end(), "lm_head.weight") != in_blocks.end());
+  words.erase(words.begin() + 1);
+  CHECK_THAT(call_ddhost(words).out, Catch::Contains("which no rank has whole: ") && Catch::Contains("lm_head.weight"));
+}
+
+TEST_CASE("a limit of addresses that is too small for the libraries is named", "[cli]") {
+  const uint64_t megabytes = GENERATE(200, 300, 400, 500);
+  const TempFolder folder;
+  Process process({"--model", "gpt", "--nproc", "1", "train.steps=1", "run.dir=" + folder.file("run")}, [&] {
+    const rlimit limit{megabytes << 20, megabytes << 20};
+    setrlimit(RLIMIT_AS, &limit);
+  });
+  const int code = process.wait(std::chrono::seconds(60));
+  INFO(megabytes << " MiB: " << process.err());
+  CHECK(code == 1);
+  CHECK_THAT(process.err(), Catch::Contains("ulimit -v"));
 }
 
 TEST_CASE("sizes of a model are planned in one table", "[cli]") {

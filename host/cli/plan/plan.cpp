@@ -125,11 +125,28 @@ std::string by_tag(const Planned& one) {
   return out + "\n";
 }
 
+// "zero2, gradients in blocks of rows, which no rank has whole: head.weight and 2 more (92.1 MB)"
+std::string blocks_text(const Planned& one) {
+  constexpr size_t kShownNames = 4;
+  const std::vector<MemoryPlan::Gradient>& all = one.plan->in_blocks;
+  if (all.empty()) return "";
+  std::string names;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i < kShownNames) names += ddh::str(i == 0 ? "" : ", ", all[i].parameter);
+    bytes += all[i].bytes;
+  }
+  if (all.size() > kShownNames) names += ddh::str(" and ", all.size() - kShownNames, " more");
+  return ddh::str(one.plan->strategy, one.size.empty() ? "" : " at ", one.size,
+                  ", gradients in blocks of rows, which no rank has whole: ", plain_text(names), " (", megabytes(bytes),
+                  " MB)\n");
+}
+
 // What the columns do not show, and what the numbers leave out.
 std::string notes(const std::vector<Planned>& all) {
   std::string out;
   for (const Planned& one : all)
-    if (one.plan) out += by_tag(one);
+    if (one.plan) out += by_tag(one) + blocks_text(one);
   for (const Planned& one : all)
     if (!one.plan)
       out += ddh::str(one.strategy, one.strategy.empty() || one.size.empty() ? "" : " at ", one.size,
@@ -210,6 +227,9 @@ nlohmann::ordered_json json_of(const std::vector<Planned>& all, std::optional<ui
         entry["all_ranks"]["device"] = sum(*plan.unique_of_all(MemoryKind::kDevice));
       }
     }
+    entry["gradients_in_blocks"] = nlohmann::ordered_json::array();
+    for (const MemoryPlan::Gradient& gradient : plan.in_blocks)
+      entry["gradients_in_blocks"].push_back(gradient.parameter);
     entry["memory_checkpoints"] = plan.memory_checkpoints;
     entry["comm_is_known"] = plan.knows_comm;
     entry["act_is_known"] = plan.knows_act;
@@ -294,7 +314,7 @@ int plan_run(const CommandLine& line, Registry& registry, std::ostream& out) {
     if (std::none_of(all.begin(), all.end(), [](const Planned& one) { return one.plan.has_value(); }))
       ddh::fail(DDH_FAILED_PRECONDITION, problem_of_all(all));
     const std::optional<uint64_t> memory = line.planning.memory_bytes;
-    out << (line.planning.json ? json_of(all, memory).dump(2) + "\n"
+    out << (line.planning.json ? json_document(json_of(all, memory))
                                : text_of(all, memory, terminal_columns(STDOUT_FILENO, SIZE_MAX)));
     if (!out.flush()) ddh::fail(DDH_RESOURCE_EXHAUSTED, kStdoutFailed);
     return {};

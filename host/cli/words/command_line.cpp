@@ -244,7 +244,8 @@ Lookups add_lookups(CLI::App& app, CommandLine& line) {
               app.add_subcommand("completion", "print a script that completes words in a shell")};
   out.list->add_option("kind", line.list_kind, "strategies, models, optimizers ...; all without it");
   for (CLI::App* command : {out.list, out.explain}) command->add_flag("--json", line.json, "print JSON");
-  out.explain->add_option("key|plugin", line.explained, "a key, such as train.recompute, or the name of a plugin")
+  out.explain
+      ->add_option("key|plugin", line.explained, "a key, such as train.recompute, a section or the name of a plugin")
       ->required();
   out.completion->add_option("shell", line.completion.shell, "bash, zsh or fish")->required();
   return out;

@@ -59,10 +59,11 @@ struct ExportArgs {
   std::string layout = "model";  // or a layout of the model (ddh_layout_desc)
 };
 
-// A command with its flags, "--strategy".
+// A command with its flags, "--strategy". Those of its actions, as of `runs plot`, are among them.
 struct CommandWords {
   std::string name;
   std::vector<std::string> flags, actions;
+  std::map<std::string, std::vector<std::string>> flags_of_action;
 };
 struct CompletionArgs {
   std::string shell;  // "bash", "zsh", "fish"

@@ -19,11 +19,15 @@ bool is_flag(const CLI::App& command, const std::string& word) {
          });
 }
 
-// A command, and its actions where it has some: `ddhost runs ls`.
-std::vector<const CLI::App*> actions_of(const CLI::App& command) {
-  std::vector<const CLI::App*> out = {&command};
-  for (const CLI::App* action : command.get_subcommands([](const CLI::App*) { return true; })) out.push_back(action);
-  return out;
+std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+// "--strategy", each once.
+void add_flags(const CLI::App& command, std::vector<std::string>& flags) {
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames())
+      if (std::find(flags.begin(), flags.end(), "--" + name) == flags.end()) flags.push_back("--" + name);
 }
 
 }  // namespace
@@ -47,14 +51,14 @@ void let_last_flag_count(CLI::App& app) {
 
 std::vector<CommandWords> words_of(const CLI::App& app) {
   std::vector<CommandWords> out;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    CommandWords& words = out.emplace_back(CommandWords{command->get_name(), {}, {}});
-    for (const CLI::App* action : actions_of(*command)) {
-      if (action != command) words.actions.push_back(action->get_name());
-      for (const CLI::Option* option : action->get_options())
-        for (const std::string& name : option->get_lnames())
-          if (std::find(words.flags.begin(), words.flags.end(), "--" + name) == words.flags.end())
-            words.flags.push_back("--" + name);
+  for (const CLI::App* command : commands_of(app)) {
+    CommandWords& words = out.emplace_back();
+    words.name = command->get_name();
+    add_flags(*command, words.flags);
+    for (const CLI::App* action : commands_of(*command)) {
+      words.actions.push_back(action->get_name());
+      add_flags(*action, words.flags);
+      add_flags(*action, words.flags_of_action[action->get_name()]);
     }
   }
   return out;
@@ -62,7 +66,7 @@ std::vector<CommandWords> words_of(const CLI::App& app) {
 
 std::vector<std::string> switches_of(const CLI::App& app) {
   std::vector<std::string> out;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+  for (const CLI::App* command : commands_of(app))
     for (const CLI::Option* option : command->get_options())
       for (const std::string& name : option->get_lnames())
         if (option->get_items_expected_max() == 0) out.push_back("--" + name);

@@ -53,6 +53,9 @@ class Planner : RankSetup {
       if (rank == 0) out.memory_checkpoints = memory_checkpoint_bytes();
       out.ranks.push_back(plan_rank(activations.value_or(0)));
     }
+    for (uint32_t p = 0; p < model_desc_->n_params; ++p)
+      if (grad_in_blocks_[p] != 0)
+        out.in_blocks.push_back({model_desc_->params[p]->name, model_desc_->params[p]->numel * sizeof(float)});
     out.knows_comm = knows_comm_;
     return out;
   }
@@ -230,21 +233,40 @@ std::optional<DoesNotFit> shortage_of_devices(const std::vector<SeenMemory>& ran
   return std::nullopt;
 }
 
+std::optional<DoesNotFit> shortage_of_hosts(const std::vector<SeenMemory>& ranks, const FitQuestion& question) {
+  std::map<int32_t, std::pair<Sharing, ddh::FreeMemory>> hosts;
+  for (const SeenMemory& rank : ranks) {
+    const auto [at, is_new] = hosts.try_emplace(rank.host);
+    auto& [sharing, left] = at->second;
+    if (is_new) left = {rank.host_left, rank.host_left_of.data()};
+    sharing.add(rank.planned.in(MemoryKind::kHost, question.device_has_memory), rank.planned.rank);
+  }
+  for (auto& [number, host] : hosts) {
+    auto& [sharing, left] = host;
+    if (question.memory_checkpoints > 0 && left.bytes != UINT64_MAX) {
+      left.bytes -= std::min(left.bytes, question.memory_checkpoints);
+      left.of += ddh::str(", without ", bytes_text(question.memory_checkpoints), " for checkpoint.memory_every,");
+    }
+    if (auto found = sharing.compared(MemoryKind::kHost, left)) return found;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+void see_host(SeenMemory& seen, const std::string& name) {
+  const ddh::FreeMemory left = ddh::free_memory();
+  seen.host_left = left.bytes;
+  const std::string of = name.empty() ? left.of : ddh::str(left.of, " (host ", name, ")");
+  seen.host_left_of = {};
+  of.copy(seen.host_left_of.data(), seen.host_left_of.size() - 1);
+}
 
 std::optional<DoesNotFit> first_shortage(const std::vector<SeenMemory>& ranks, const FitQuestion& question) {
   if (auto found = shortage_of_addresses(ranks, question)) return found;
   if (question.device_has_memory)
     if (auto found = shortage_of_devices(ranks, question)) return found;
-  Sharing machine;
-  for (const SeenMemory& rank : ranks)
-    machine.add(rank.planned.in(MemoryKind::kHost, question.device_has_memory), rank.planned.rank);
-  ddh::FreeMemory left = ddh::free_memory();
-  if (question.memory_checkpoints > 0 && left.bytes != UINT64_MAX) {
-    left.bytes -= std::min(left.bytes, question.memory_checkpoints);
-    left.of += ddh::str(", without ", bytes_text(question.memory_checkpoints), " for checkpoint.memory_every,");
-  }
-  return machine.compared(MemoryKind::kHost, left);
+  return shortage_of_hosts(ranks, question);
 }
 
 uint64_t reserve_of_rank(MemoryKind kind) {

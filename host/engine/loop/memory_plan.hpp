@@ -69,7 +69,12 @@ struct MemoryPlan {
     bool is_evaluated = false;  // the model has a program for that
   };
   std::vector<Program> programs;  // those that the run trains
-  std::vector<RankMemory> ranks;  // those that were planned
+  struct Gradient {
+    std::string parameter;
+    uint64_t bytes = 0;
+  };
+  std::vector<Gradient> in_blocks;  // gradients that no rank has whole
+  std::vector<RankMemory> ranks;    // those that were planned
 
   [[nodiscard]] const RankMemory& largest() const;
   // Of all ranks, without shared pages; nullopt: not all were planned.
@@ -82,12 +87,17 @@ struct MemoryPlan {
 // plugins refuses its options.
 MemoryPlan plan_memory(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat);
 
-// What a rank of a run has planned, and what it sees before it allocates that.
+// What a rank of a run has planned, and what it sees before it allocates that. Ranks send each other its bytes.
 struct SeenMemory {
   RankMemory planned;
   ddh_device_info device;
   uint64_t addresses_left;  // of its process
+  int32_t host;             // ranks with the same number share a host's memory
+  uint64_t host_left;
+  std::array<char, 192> host_left_of;  // "this machine", "the control group /user.slice"; ends with 0
 };
+// Fills in what this process sees of its host. `name`: of the host, where there are several; else empty.
+void see_host(SeenMemory& seen, const std::string& name);
 struct FitQuestion {
   std::string device;  // its id
   bool device_has_memory;
@@ -108,8 +118,8 @@ struct DoesNotFit {
 // The reserve covers the runs up to width 512, and for addresses all. Of a device with its own memory nothing is known.
 uint64_t reserve_of_rank(MemoryKind kind);
 
-// The first memory that does not suffice for all ranks of a machine; nullopt: the run fits. Reads what the machine has free.
-// What a plan takes and the reserve of each rank count.
+// The first memory that does not suffice for all ranks that share it; nullopt: the run fits. What a plan takes and the reserve
+// of each rank count.
 std::optional<DoesNotFit> first_shortage(const std::vector<SeenMemory>& ranks, const FitQuestion& question);
 
 }  // namespace ddhost

@@ -255,6 +255,8 @@ void RankSetup::make_strategy(uint32_t flags, int64_t total_steps) {
     services_.step->set_rhythm(world_every, scales_loss(config()));
   }
   memory_plan_.struct_size = sizeof memory_plan_;
+  grad_in_blocks_.assign(model_desc_->n_params, 0);
+  memory_plan_.grad_in_blocks = grad_in_blocks_.data();
   memory_plan_.sent_bytes = memory_plan_.sent_between_nodes_bytes = DDH_PLAN_UNKNOWN;
   const Memory::Usage before = services_.memory.usage();
   strategy_.call(PluginCall::kPlan, strategy_table_->plan, &memory_plan_);

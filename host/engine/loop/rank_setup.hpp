@@ -89,7 +89,8 @@ class RankSetup {
   ModelCopy model_copy_;
   const ddh_model_desc* model_desc_ = nullptr;
   ddh_plan memory_plan_{};
-  uint64_t codec_bytes_ = 0;  // that the codec will allocate
+  std::vector<uint8_t> grad_in_blocks_;  // of each parameter; memory_plan_ has a pointer to it
+  uint64_t codec_bytes_ = 0;             // that the codec will allocate
   std::vector<PhaseSpec> phases_;
   std::vector<int32_t> train_programs_;  // in turn, or those of all phases
   std::unique_ptr<RunPrograms> programs_;

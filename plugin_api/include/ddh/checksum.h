@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x32c385336d865938)
-#define DDH_HEADER_CHECKSUM_TEXT "32c385336d865938"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x6835c2bf59e60dc1)
+#define DDH_HEADER_CHECKSUM_TEXT "6835c2bf59e60dc1"
 #endif

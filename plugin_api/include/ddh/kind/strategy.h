@@ -124,8 +124,11 @@ typedef struct ddh_plan {
    * leaves them so. */
   uint64_t sent_bytes;
   uint64_t sent_between_nodes_bytes;
+  /* One entry for each parameter of the model, zeros; the host's memory, valid during the call. NULL: it does not ask. The
+   * strategy writes 1 where a rank has the gradient only in blocks of rows (ddh_param_desc.grad_block), never whole. */
+  uint8_t* grad_in_blocks;
 } ddh_plan;
-#define DDH_PLAN_MIN_SIZE 96u
+#define DDH_PLAN_MIN_SIZE 104u
 #define DDH_PLAN_UNKNOWN UINT64_MAX
 
 /* One use of a unit. `next` lists the units that the host will acquire after it, nearest first, until the end of the

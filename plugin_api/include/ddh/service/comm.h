@@ -59,7 +59,7 @@ typedef struct ddh_coll {
   const char* label;           /* for messages and traces: "zero3 gather h.3"; may be NULL */
   const uint64_t* recv_counts; /* all_to_all: one per rank of the group, or NULL */
   /* For sums of F32: the value from which the fold starts; NULL: the first contribution. It has as many elements as
-   * `recv`, and may be `recv`. For all_reduce it is equal on every rank. */
+   * `recv`, and may be `recv`. Either all ranks of the group give one, or none. For all_reduce it is equal on every rank. */
   const void* initial;
 } ddh_coll;
 #define DDH_COLL_MIN_SIZE 88u

@@ -20,7 +20,7 @@ SeenMemory rank_on(int rank, const char* uuid, uint64_t device_left, uint64_t op
   seen.device.free_bytes = device_left;
   std::strncpy(seen.device.name, "a GPU", sizeof seen.device.name - 1);
   std::memcpy(seen.device.uuid, uuid, std::strlen(uuid));
-  seen.addresses_left = kMuch;
+  seen.addresses_left = seen.host_left = kMuch;
   return seen;
 }
 
@@ -72,10 +72,25 @@ TEST_CASE("pages that ranks share count once on the machine, and in each process
 TEST_CASE("what the machine has not is refused, with the tag that takes it", "[unit]") {
   std::vector<SeenMemory> ranks = {rank_on(0, "", 0, 8)};
   ranks[0].planned.grad = uint64_t{1} << 60;
+  see_host(ranks[0], "");
   const std::optional<DoesNotFit> found = first_shortage(ranks, {"cpu", false, false});
   REQUIRE(found.has_value());
   CHECK(found->shortage.kind == MemoryKind::kHost);
   CHECK_THAT(found->sentence, Contains("rank 0 will take") && Contains("suffice for grad"));
+}
+
+TEST_CASE("each host has its own memory, and its name is in the error", "[unit]") {
+  const uint64_t reserve = reserve_of_rank(MemoryKind::kHost);
+  std::vector<SeenMemory> ranks = {rank_on(0, "", 0, 60), rank_on(1, "", 0, 60)};
+  for (SeenMemory& rank : ranks) rank.host_left = 60 + reserve;
+  CHECK(first_shortage(ranks, {"cpu", false, false}).has_value());  // both on one
+  ranks[1].host = 1;
+  CHECK_FALSE(first_shortage(ranks, {"cpu", false, false}).has_value());
+  see_host(ranks[1], "10.0.0.2");
+  ranks[1].host_left = 59 + reserve;
+  const std::optional<DoesNotFit> found = first_shortage(ranks, {"cpu", false, false});
+  REQUIRE(found.has_value());
+  CHECK_THAT(found->sentence, Contains("rank 1 will take") && Contains("(host 10.0.0.2) has"));
 }
 
 TEST_CASE("a run needs a reserve for each rank, which its error names", "[unit]") {

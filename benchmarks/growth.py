@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How times grow: each row doubles one quantity, and the exponent is the slope of a line through the logarithms.
+
+    python3 benchmarks/growth.py [--only parameters,ranks] [--rounds 3] [--json]
+
+An exponent of 1 is proportional growth, 0 none. The runs of a row alternate in each round; a point is the median of the rounds.
+One above 1.05 (attention's context: 2) is marked.
+"""
+import argparse
+import json
+import math
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import gpt_vs_peers
+from checkpoint import SAVED
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+VOCAB, STEPS, WARM_UP = 256, 12, 4
+
+
+def run(folder, *words):
+    """The rows of metrics.jsonl and the log of a training, and the seconds that the program took."""
+    run_dir = pathlib.Path(tempfile.mkdtemp(dir=folder)) / "run"
+    command = [str(BUILD / "ddhost"), *words, f"run.dir={run_dir}", "run.quiet=true", "run.sample_tokens=0", "run.report=false",
+               "monitor.every=1", "device.plugin=cpu"]
+    begin = time.monotonic()
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    seconds = time.monotonic() - begin
+    if done.returncode != 0:
+        sys.exit(f"growth.py: {' '.join(command)}\\nended with {done.returncode}: {done.stderr[-1000:]}")
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    log = (run_dir / "log.txt").read_text(encoding="utf-8")
+    shutil.rmtree(run_dir.parent)
+    return rows, log, seconds
+
+
+def step_ms(finished):
+    rows = finished[0]
+    return statistics.median(row["step_ms"] for row in rows if row.get("step", 0) > WARM_UP and "step_ms" in row)
+
+
+class Growth:
+    """The rows: functions of a quantity that give a time."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.tokens = pathlib.Path(folder) / "tokens.bin"
+        gpt_vs_peers.make_tokens(self.tokens, VOCAB)
+
+    def gpt(self, *, layers=4, width=128, context=64, micro_batch=4, nproc=2, strategy="zero1", more=()):
+        words = ["--model", "gpt", "--strategy", strategy, "--nproc", str(nproc), "model.size=custom", f"model.n_layer={layers}",
+                 "model.n_head=4", f"model.n_embd={width}", f"model.context={context}", f"model.vocab={VOCAB}",
+                 f"data.path={self.tokens}", f"data.micro_batch={micro_batch}", f"train.steps={STEPS}", *more]
+        return run(self.folder, *words)
+
+    def parameters(self, factor):
+        """Milliseconds of a step of a GPT of 6 layers, by its parameters: the width grows with their root."""
+        return step_ms(self.gpt(layers=6, width=int(256 * math.sqrt(factor)) // 64 * 64))
+
+    def units(self, n):
+        """Milliseconds of a step, by the number of blocks of width 64."""
+        return step_ms(self.gpt(layers=n, width=64))
+
+    def context(self, n):
+        """Milliseconds of a step of one sample of this length, without products that grow with the width."""
+        return step_ms(self.gpt(width=64, context=n, micro_batch=1))
+
+    def ranks(self, n):
+        """Milliseconds of a step times cores that are busy, by ranks with one sample each: more ranks than cores take turns."""
+        return step_ms(self.gpt(nproc=n, micro_batch=1)) * min(n, os.cpu_count())
+
+    def checkpoint(self, factor):
+        """Milliseconds of a checkpoint that the steps wait for, by its size."""
+        finished = self.gpt(layers=6, width=int(256 * math.sqrt(factor)) // 64 * 64, micro_batch=1,
+                        more=("checkpoint.every=4", "checkpoint.async=false"))
+        return statistics.median(float(saved[4]) for saved in SAVED.finditer(finished[1])) * 1e3
+
+    def dataset(self, megabytes):
+        """Milliseconds of the whole program for one step, by the size of its file of tokens (a file without blocks)."""
+        path = pathlib.Path(self.folder) / "long.bin"
+        with open(path, "wb") as file:
+            file.truncate(megabytes << 20)
+        words = ["--model", "gpt", "--nproc", "2", "model.size=0.8M", f"model.vocab={VOCAB}", f"data.path={path}", "train.steps=1"]
+        return run(self.folder, *words)[2] * 1e3
+
+    def plugins(self, n):
+        """Milliseconds of `ddhost list`, which looks at all plugins, by further files in a folder of plugins."""
+        folder = pathlib.Path(self.folder) / f"plugins-{n}"
+        if not folder.exists():
+            folder.mkdir()
+            for i in range(n):
+                shutil.copyfile(BUILD / "plugins/sgd.so", folder / f"sgd-{i}.so")
+        begin = time.monotonic()
+        subprocess.run([str(BUILD / "ddhost"), "list"], check=True, capture_output=True,
+                       env=dict(os.environ, DDHOST_PLUGIN_PATH=str(folder)))
+        return (time.monotonic() - begin) * 1e3
+
+
+# name: the values, the exponent above which it is marked
+ROWS = {"parameters": ([1, 2, 4, 8], 1.05), "ranks": ([1, 2, 4, 8], 1.05), "context": ([64, 128, 256, 512, 1024], 2.0),
+        "units": ([4, 8, 16, 32, 64, 96], 1.05), "checkpoint": ([1, 2, 4, 8], 1.05),
+        "dataset": ([1, 16, 256, 4096], 1.05), "plugins": ([10, 50, 100, 500], 1.05)}
+
+
+def exponent(values, times):
+    """The slope of the least-squares line through (log value, log time)."""
+    x, y = [math.log(v) for v in values], [math.log(t) for t in times]
+    mean_x, mean_y = statistics.mean(x), statistics.mean(y)
+    return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y)) / sum((a - mean_x)**2 for a in x)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(ROWS), help="rows, separated by commas")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    args = parser.parse_args()
+    names = [name for name in args.only.split(",") if name]
+    for name in names:
+        if name not in ROWS:
+            parser.error(f"--only {name}: there is no such row; choose from {', '.join(ROWS)}")
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        growth = Growth(folder)
+        for name in names:
+            values, limit = ROWS[name]
+            times = {value: [] for value in values}
+            for _ in range(args.rounds):
+                for value in values:
+                    times[value].append(getattr(growth, name)(value))
+            medians = [statistics.median(times[value]) for value in values]
+            slope = exponent(values, medians)
+            rows.append({"row": name, "meaning": getattr(Growth, name).__doc__, "values": values, "times": medians,
+                         "exponent": slope, "limit": limit, "is_marked": slope > limit})
+            print(f"{name}: done", file=sys.stderr, flush=True)
+    if args.json:
+        print(json.dumps({"rows": rows}, indent=2))
+        return
+    for row in rows:
+        points = "  ".join(f"{value}: {ms:.1f}" for value, ms in zip(row["values"], row["times"]))
+        mark = f"   above {row['limit']}" if row["is_marked"] else ""
+        print(f"{row['row']:11} exponent {row['exponent']:5.2f}{mark}\\n            {points}\\n            {row['meaning']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// benchmarks/step_limit.cpp: the least time that this machine needs for a step of a transformer: its matrix products, with the
+// fastest library for each layer, and the optimizer's pass at the rate of a copy. All ranks are busy at once, as in training;
+// a rank is a thread. Each layer has its own weight, gradient, input and output, as in the model, so small caches do not help.
+// Usage: step_limit [--ranks 2] [--rows 64] [--dtype fp32|bf16] [--rounds 5] IN:OUTxCOUNT... ; --rows: tokens of a rank.
+// Prints a JSON object: milliseconds of the products and of each layer with its library, and nanoseconds for an element that
+// the optimizer updates (28 bytes). Set OMP_NUM_THREADS=1.
+#include <sys/mman.h>
+
+#include <barrier>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ddh/sdk/plugin.hpp"
+#include "machine.hpp"
+#include "ops/choice.hpp"
+
+namespace {
+
+using ddhost::bench::median;
+
+struct Layer {
+  int64_t in, out;
+  int count;
+};
+
+struct Request {
+  int ranks = 2, rounds = 5;
+  int64_t rows = 64;
+  int32_t dtype = DDH_F32;
+  std::vector<Layer> layers;
+};
+
+int64_t number(const std::string& text) {
+  char* end = nullptr;
+  const long long value = std::strtoll(text.c_str(), &end, 10);
+  if (text.empty() || *end != '\0' || value < 1)
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", text, "' is no positive whole number; give IN:OUTxCOUNT, such as 768:3072x12");
+  return value;
+}
+
+// "768:3072x12"
+Layer layer_of(const std::string& text) {
+  const size_t colon = text.find(':'), times = text.find('x');
+  if (colon == std::string::npos || times == std::string::npos || times < colon)
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", text, "' is no layer; give IN:OUTxCOUNT, such as 768:3072x12");
+  return {number(text.substr(0, colon)), number(text.substr(colon + 1, times - colon - 1)),
+          static_cast<int>(number(text.substr(times + 1)))};
+}
+
+Request request_of(int argc, char** argv) {
+  Request out;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
+    if (!word.starts_with("--")) {
+      out.layers.push_back(layer_of(word));
+      continue;
+    }
+    ++i;
+    if (word == "--ranks")
+      out.ranks = static_cast<int>(number(value));
+    else if (word == "--rounds")
+      out.rounds = static_cast<int>(number(value));
+    else if (word == "--rows")
+      out.rows = number(value);
+    else if (word == "--dtype" && (value == "fp32" || value == "bf16"))
+      out.dtype = value == "bf16" ? DDH_BF16 : DDH_F32;
+    else
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", word, " ", value,
+                "' is no flag with its value; see the head of step_limit.cpp");
+  }
+  if (out.layers.empty()) ddh::fail(DDH_INVALID_ARGUMENT, "there is no layer; give IN:OUTxCOUNT, such as 768:3072x12");
+  return out;
+}
+
+// Zero-filled, in huge pages where the system gives them.
+class Pages {
+ public:
+  explicit Pages(uint64_t bytes)
+      : bytes_(bytes), at_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    if (at_ == MAP_FAILED) ddh::fail(DDH_RESOURCE_EXHAUSTED, "no ", bytes, " bytes; give fewer or smaller layers");
+    madvise(at_, bytes, MADV_HUGEPAGE);
+    std::memset(at_, 0, bytes);
+  }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  Pages(Pages&& other) noexcept : bytes_(other.bytes_), at_(std::exchange(other.at_, MAP_FAILED)) {}
+  Pages& operator=(Pages&&) = delete;
+  ~Pages() {
+    if (at_ != MAP_FAILED) munmap(at_, bytes_);
+  }
+  [[nodiscard]] void* get() const { return at_; }
+
+ private:
+  uint64_t bytes_;
+  void* at_;
+};
+
+// The operands of one layer of a rank.
+struct Operands {
+  Pages x, w, y, dx, dw;
+  Operands(const Layer& layer, const Request& request)
+      : x(bytes(request.rows * layer.in, request)),
+        w(bytes(layer.in * layer.out, request)),
+        y(bytes(request.rows * layer.out, request)),
+        dx(bytes(request.rows * layer.in, request)),
+        dw(static_cast<uint64_t>(layer.in * layer.out) * sizeof(float)) {}
+  static uint64_t bytes(int64_t numel, const Request& request) {
+    return static_cast<uint64_t>(numel) * ddh_dtype_bytes(request.dtype);
+  }
+};
+
+// The ranks do the same at once. The time of a round is that of the slowest.
+class Ranks {
+ public:
+  explicit Ranks(int n) : n_(n), together_(n) {}
+
+  // Calls `prepare` of each rank, whose result is called once for warm-up and then in each round; milliseconds, the median.
+  template <class Prepare>
+  double milliseconds(int rounds, const Prepare& prepare) {
+    std::vector<double> slowest(static_cast<size_t>(rounds), 0);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < n_; ++rank)
+      threads.emplace_back([&] {
+        auto body = prepare();
+        body();
+        for (double& round : slowest) {
+          together_.arrive_and_wait();
+          const auto begin = std::chrono::steady_clock::now();
+          body();
+          const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+          const std::scoped_lock lock(mutex_);
+          round = std::max(round, took.count());
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    return median(slowest);
+  }
+
+ private:
+  int n_;
+  std::barrier<> together_;
+  std::mutex mutex_;
+};
+
+double milliseconds_of(Ranks& ranks, const Request& request, const Layer& layer, const std::string& library) {
+  return ranks.milliseconds(request.rounds, [&] {
+    auto products = ops::make_products(library, request.dtype);
+    std::vector<Operands> all;
+    all.reserve(static_cast<size_t>(layer.count));
+    for (int i = 0; i < layer.count; ++i) all.emplace_back(layer, request);
+    return [products = std::shared_ptr<ops::Products>(std::move(products)),
+            all = std::make_shared<std::vector<Operands>>(std::move(all)),
+            shape = ops::LinearShape{request.rows, layer.in, layer.out}, dtype = request.dtype] {
+      for (const Operands& o : *all) products->forward(shape, o.x.get(), o.w.get(), nullptr, {o.y.get(), dtype});
+      for (const Operands& o : *all) {
+        products->backward_input(shape, o.y.get(), o.w.get(), {o.dx.get(), dtype});
+        products->backward_weight(shape, o.y.get(), o.x.get(), static_cast<float*>(o.dw.get()), false);
+      }
+    };
+  });
+}
+
+// Nanoseconds for 28 bytes at the rate at which all ranks copy at once.
+double nanoseconds_of_update(Ranks& ranks, int rounds) {
+  const uint64_t bytes = std::max<uint64_t>(4 * ddhost::bench::last_level_cache_bytes(), uint64_t{64} << 20);
+  const double ms = ranks.milliseconds(rounds, [bytes] {
+    auto from = std::make_shared<Pages>(bytes), to = std::make_shared<Pages>(bytes);
+    return [from, to, bytes] { std::memcpy(to->get(), from->get(), bytes); };
+  });
+  return ms * 1e6 * 28 / (2 * static_cast<double>(bytes));
+}
+
+void run(const Request& request) {
+  Ranks ranks(request.ranks);
+  nlohmann::ordered_json out, rows = nlohmann::ordered_json::array();
+  double products_ms = 0;
+  for (const Layer& layer : request.layers) {
+    std::string fastest;
+    double least = 0;
+    for (const std::string& library : ops::product_names()) {
+      const double ms = milliseconds_of(ranks, request, layer, library);
+      if (fastest.empty() || ms < least) fastest = library, least = ms;
+    }
+    const std::string chosen =
+        ops::chosen_products({request.rows, layer.in, layer.out}, request.dtype, ops::this_processor());
+    const double gflop = 6e-9 * static_cast<double>(request.rows * layer.in * layer.out) * layer.count;
+    rows.push_back({{"in", layer.in},
+                    {"out", layer.out},
+                    {"count", layer.count},
+                    {"ms", least},
+                    {"library", fastest},
+                    {"chosen", chosen},
+                    {"gflops_of_a_rank", gflop / least * 1e3}});
+    products_ms += least;
+  }
+  out["processor"] = ops::this_processor().text();
+  out["products_ms"] = products_ms;
+  out["update_ns"] = nanoseconds_of_update(ranks, request.rounds);
+  out["layers"] = std::move(rows);
+  std::printf("%s\n", out.dump().c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    run(request_of(argc, argv));
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "step_limit: %s\n", error.what());
+    return 2;
+  }
+}
