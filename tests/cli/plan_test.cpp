@@ -241,10 +241,11 @@ TEST_CASE("a run that fits with the state of its optimizer on a disk is started 
                  Contains("strategy.offload_optimizer.device=nvme strategy.nvme_path=" + folder.file("run")));
 }
 
-TEST_CASE("a limit of a process's addresses refuses a run, too", "[cli]") {
+TEST_CASE("a limit of a process's addresses refuses a training and an evaluation, too", "[cli]") {
   const TempFolder folder;
-  Process process({"--model", toy_model(), "--strategy", "ddp", "--nproc", "2", "model.width=256", "model.hidden=50000",
-                   "train.steps=1", "run.sample_tokens=0", "run.dir=" + folder.file("run")},
+  const std::string command = GENERATE("train", "eval");
+  Process process({command, "--model", toy_model(), "--strategy", "ddp", "--nproc", "2", "model.width=256",
+                   "model.hidden=50000", "train.steps=1", "run.sample_tokens=0", "run.dir=" + folder.file("run")},
                   [] {
                     const rlimit limit{uint64_t{1} << 30, uint64_t{1} << 30};
                     setrlimit(RLIMIT_AS, &limit);

@@ -178,14 +178,15 @@ class Rank : RankSetup {
 
   void mark_memory_of_model() { anon_.after_model = process_memory().anon_rss; }
 
-  // Refuses a run that would end in the middle for lack of memory. Rank 0 says why. [collective]
   [[nodiscard]] RankMemory planned_memory() const {
     return rank_memory(memory_plan_, services_.seat.rank, /*host_comm=*/buffer_bytes() + codec_bytes_,
                        /*device_comm=*/0, plan_.work == Work::kTrain ? activation_bytes().value_or(0) : 0);
   }
 
+  // Refuses a run that would end in the middle for lack of memory. Rank 0 says why. Of an evaluation no activations are
+  // known. [collective]
   void require_fit() const {
-    if (plan_.work != Work::kTrain || config().get<bool>("run.allow_overcommit")) return;
+    if (config().get<bool>("run.allow_overcommit")) return;
     SeenMemory mine{};
     mine.planned = planned_memory();
     mine.device = services_.device->info();
@@ -201,7 +202,8 @@ class Rank : RankSetup {
       const FitQuestion question{plan_.device.id(), !services_.device->is_host_memory(),
                                  plan_.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS), memory_checkpoint_bytes()};
       if (const std::optional<DoesNotFit> shortage = first_shortage(all, question)) {
-        services_.seat.record.set_shortage(shortage->shortage);
+        if (plan_.work == Work::kTrain)
+          services_.seat.record.set_shortage(shortage->shortage);  // with changes that fit
         ddh::fail(DDH_RESOURCE_EXHAUSTED, shortage->sentence);
       }
     }
