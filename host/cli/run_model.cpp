@@ -304,12 +304,12 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
   LaunchArgs args = launch_args(line.command, host, place.world_size, cluster.get());
   args.companion = page.get();
   args.may_restart = line.command == Command::kTrain && line.restarts < host.get<int64_t>("launch.max_restarts");
+  args.is_restart = line.restarts > 0;
   const auto conclude = [&](const Outcome& end) {
     if (cluster != nullptr && !end.again && !end.sentence.empty()) print_sentence(end.sentence);
     clean_up_folder(record.folder(), end.exit_code != 0);
     if (!end.again)
-      if (const std::string kept =
-              end_memory(record.folder(), end.exit_code, cluster == nullptr ? 0 : cluster->run_id());
+      if (const std::string kept = end_memory(record.folder(), end, cluster == nullptr ? 0 : cluster->run_id());
           !kept.empty())
         print_sentence(kept);
     const bool is_head = cluster != nullptr && cluster->is_head();

@@ -4,7 +4,7 @@
 # memory_copies.sh <source folder> <build folder> [times]: checkpoint.memory_every on the hosts of namespaces.sh. A rank that is
 # killed at a random time, and with checkpoint.memory_copies=2 a host that is cut off, cost only the steps since the last
 # checkpoint in memory; rows and weights are those of a run that nothing disturbs, `times` times each. A damaged part is named
-# and not used. Nothing stays in /dev/shm of any host.
+# and not used. Nothing stays in /dev/shm of the hosts with which a run ends well.
 set -euo pipefail
 times=${3:-2}
 source "$(dirname "${BASH_SOURCE[0]}")/namespaces.sh"
@@ -19,9 +19,9 @@ inside() { # number, command...: on this host
 }
 link() { echo "dh$((id % 100000))n$1"; }
 in_memory() { inside "$1" find /dev/shm -maxdepth 1 -name 'ddhost-*'; }
-nothing_left() { # name
+nothing_left() { # name, numbers of hosts
   local n
-  for n in 1 2 3; do
+  for n in ${2:-1 2 3}; do
     for _ in $(seq 50); do # a host that was cut off ends a moment later
       [[ -n $(in_memory "$n") ]] || continue 2
       sleep 0.1
@@ -70,7 +70,8 @@ for ((i = 0; i < times; ++i)); do
   forget killed
 done
 
-# A whole host, which is cut off. Over three hosts each has two of the parts.
+# A whole host, which is cut off. Over three hosts each has two of the parts. A host without which the run goes on does not know
+# that, and keeps its parts.
 for ((i = 0; i < times; ++i)); do
   strategy=${strategies[i % ${#strategies[@]}]}
   hosts=$([[ $((i % 2)) == 0 ]] && echo hosts || echo hosts_3)
@@ -82,6 +83,9 @@ for ((i = 0; i < times; ++i)); do
     grep -q 'without node2 the run goes on with 2 ranks' "$work/lost.log" ||
       { cat "$work/lost.log"; fail "lost: not without it"; }
     from_memory lost 1
+    nothing_left lost "1 3"
+    [[ -n $(in_memory 2) ]] || fail "lost: node2 has no parts"
+    inside 2 find /dev/shm -maxdepth 1 -name 'ddhost-*' -exec rm -r {} +
   else # three ranks can't compute the samples of four: the host comes back, without memory of what was
     until grep -q 'is gone' "$work/lost.log"; do sleep 0.05; done
     ip link set "$(link 2)" master "$bridge"
@@ -125,7 +129,8 @@ for copies in 1 2; do
   nothing_left "$name"
 done
 
-# A run that fails for good, or is stopped, leaves nothing.
+# A run that is stopped leaves nothing: it has a checkpoint on the disk. After a failure for good the parts stay, and the next
+# run goes on from them.
 start stopped hosts --strategy zero2 train.steps=1000000
 until_rows stopped 40
 [[ -n $(in_memory 1) && -n $(in_memory 2) ]] || fail "there are no checkpoints in memory"
@@ -134,11 +139,27 @@ rc=0
 wait "$run" || rc=$?
 [[ $rc == 143 ]] || { cat "$work/stopped.log"; fail "stopped: exit code $rc"; }
 nothing_left stopped
-start failed hosts --strategy zero2 train.steps=1000000 launch.max_restarts=0
+start failed hosts --strategy zero2 launch.max_restarts=0
 until_rows failed 40
 kill_a_rank 1
 rc=0
 wait "$run" || rc=$?
 [[ $rc == 1 ]] || { cat "$work/failed.log"; fail "failed: exit code $rc"; }
+grep -q 'the hosts keep their parts of checkpoints in memory .*--resume auto goes on from them' "$work/failed.log" ||
+  { cat "$work/failed.log"; fail "the parts that stay are not told"; }
+start failed hosts --strategy zero2 --resume auto
+ends failed 0 whole_zero2
+from_memory failed 1
 nothing_left failed
+
+# All hosts lose each other for a while. Each keeps its parts, and the run starts again from them.
+start switched hosts_3 --strategy zero2 checkpoint.memory_copies=2
+until_rows switched 40
+for n in 1 2 3; do ip link set "$(link "$n")" nomaster; done
+until grep -q 'is gone' "$work/switched.log"; do sleep 0.05; done
+sleep 0.7 # the hosts notice it too
+for n in 1 2 3; do ip link set "$(link "$n")" master "$bridge"; done
+ends switched 1 whole_zero2
+from_memory switched 1
+nothing_left switched
 echo "checkpoints in the memory of the hosts give the same bits"
