@@ -260,13 +260,14 @@ std::string folder_note(const PreparedRun& run) {
   if (run.final_weights != nullptr)
     for (const fs::path& file : run.final_weights->hidden()) note["hidden"].push_back(file.string());
   note["numbers"] = Json::array();
-  if (before.numbers) note["numbers"] = {before.numbers->begun, before.numbers->steps, before.numbers->saved};
+  if (before.numbers)
+    note["numbers"] = {before.numbers->begun, before.numbers->steps, before.numbers->saved, before.numbers->first_run};
   const std::vector<uint8_t> bytes = Json::to_cbor(note);  // takes names that are not UTF-8
   return {bytes.begin(), bytes.end()};
 }
 
-std::string member_note(const PreparedRun& run) {
-  const std::vector<uint8_t> bytes = Json::to_cbor(Json{{"member_of", run.run_dir.string()}});
+std::string member_note(const fs::path& run_dir) {
+  const std::vector<uint8_t> bytes = Json::to_cbor(Json{{"member_of", run_dir.string()}});
   return {bytes.begin(), bytes.end()};
 }
 
@@ -285,7 +286,7 @@ std::string end_memory(const std::string& note, const Outcome& end, uint64_t run
     const fs::path folder = memory_folder(run_dir);
     const bool is_there = has_memory_folder(run_dir);
     std::vector<CheckpointPlace> in_memory;
-    if (is_there) in_memory = list_checkpoints(by_host ? parts_root(run_dir) : folder);
+    if (is_there) in_memory = list_checkpoints(memory_root(run_dir, by_host));
     const std::vector<CheckpointPlace> on_disk = list_checkpoints(run_dir);
     const bool is_newest = !in_memory.empty() && (on_disk.empty() || on_disk.front().step < in_memory.front().step);
     const bool stays = end.lost_head ? !in_memory.empty() : end.exit_code != 0 && is_newest;
@@ -320,7 +321,7 @@ void clean_up_folder(const std::string& note, bool has_failed) {
   for (const Json& folder : read["made"]) before.made.emplace_back(folder.get<std::string>());
   before.names = read["names"].get<std::set<std::string>>();
   before.has_many = read["has_many"].get<bool>();
-  if (const Json& n = read["numbers"]; !n.empty()) before.numbers = StepNumbers{n[0], n[1], n[2]};
+  if (const Json& n = read["numbers"]; !n.empty()) before.numbers = StepNumbers{n[0], n[1], n[2], n[3]};
   try {
     RunLock lock;
     if (lock.take(run_dir, RunLock::File::may_exist) != RunLock::Result::locked) return;

@@ -22,7 +22,7 @@ void make_run_folder(PreparedRun& plan);
 std::string folder_note(const PreparedRun& run);
 
 // The note of another host than the head's, for end_memory alone.
-std::string member_note(const PreparedRun& run);
+std::string member_note(const std::filesystem::path& run_dir);
 
 // The run's folder in such a note; "": there is none.
 std::filesystem::path folder_of(const std::string& note);
