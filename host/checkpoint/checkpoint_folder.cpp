@@ -150,6 +150,14 @@ void remove_leftovers(const fs::path& run_dir) {
   }
 }
 
+void remove_damaged(const fs::path& run_dir) {
+  std::error_code ec;
+  std::vector<fs::path> damaged;
+  for (fs::directory_iterator at(checkpoints_folder(run_dir), ec), end; !ec && at != end; at.increment(ec))
+    if (at->path().filename().string().starts_with("damaged-")) damaged.push_back(at->path());
+  for (const fs::path& one : damaged) fs::remove_all(one, ec);
+}
+
 void note_newest(const fs::path& run_dir) {
   const fs::path latest = checkpoints_folder(run_dir) / kLatest;
   const std::vector<CheckpointPlace> all = list_checkpoints(run_dir);

@@ -65,6 +65,8 @@ VerifiedTensors verify_tensors(const std::filesystem::path& folder, const Manife
 std::filesystem::path partial_folder(const std::filesystem::path& run_dir, int64_t step);
 // Removes what a crash has left: partly written or partly removed folders, and files that were not renamed.
 void remove_leftovers(const std::filesystem::path& run_dir);
+// Removes folders damaged-step-N, to which checkpoints that can't be loaded are renamed.
+void remove_damaged(const std::filesystem::path& run_dir);
 // Lets `latest` name the newest folder, if a crash came in between.
 void note_newest(const std::filesystem::path& run_dir);
 // Creates that folder, after remove_leftovers.

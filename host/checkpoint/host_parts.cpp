@@ -17,12 +17,15 @@ namespace ddhost {
 namespace {
 
 constexpr std::string_view kPartPrefix = "part-";
-constexpr uint64_t kPartMark = 0x3174726170686464;  // "ddhpart1"
+constexpr uint64_t kPartMark = 0x3274726170686464;  // "ddhpart2"
 constexpr size_t kPartEdges = sizeof kPartMark + sizeof(Part::Head) + sizeof(uint64_t);
 
 }  // namespace
 
 fs::path parts_root(const fs::path& run_dir) { return memory_folder(run_dir) / "hosts"; }
+fs::path memory_root(const fs::path& run_dir, bool by_host) {
+  return by_host ? parts_root(run_dir) : memory_folder(run_dir);
+}
 
 uint64_t Part::bytes() const {
   return std::accumulate(ranges.begin(), ranges.end(), uint64_t{0},
@@ -92,14 +95,13 @@ std::string PartFiles::name_of(uint32_t file) const {
   return rank < 0 ? kSharedCodecFile : codec_file_of_rank(static_cast<int>(rank));
 }
 
-const RangeFile& PartFiles::of(uint32_t file) {
+const RangeFile& PartFiles::of(uint32_t file, bool makes) {
   const auto known = open_.find(file);
   if (known != open_.end()) return known->second;
   const fs::path path = folder_ / name_of(file);
   std::error_code ec;
-  const bool is_there = fs::exists(path, ec) || file < of_manifest_.size();
-  return open_.emplace(file, RangeFile(path, is_there ? RangeFile::Mode::write : RangeFile::Mode::create))
-      .first->second;
+  const bool is_new = makes && file >= of_manifest_.size() && !fs::exists(path, ec);
+  return open_.emplace(file, RangeFile(path, is_new ? RangeFile::Mode::create : RangeFile::Mode::write)).first->second;
 }
 
 void PartFiles::make() {
@@ -139,11 +141,7 @@ void keep_parts_of_step(const fs::path& root, int64_t step) {
   remove_leftovers(root);
   for (const CheckpointPlace& place : list_checkpoints(root))
     if (place.step != step) remove_folder(place.folder);
-  std::error_code ec;
-  std::vector<fs::path> damaged;
-  for (const auto& entry : fs::directory_iterator(checkpoints_folder(root), ec))
-    if (entry.path().filename().string().starts_with("damaged-")) damaged.push_back(entry.path());
-  for (const fs::path& one : damaged) fs::remove_all(one, ec);
+  remove_damaged(root);
 }
 
 }  // namespace ddhost

@@ -27,6 +27,8 @@ inline constexpr const char* kPartsManifest = "parts.json";
 
 // For the functions of checkpoint_folder.hpp: the folder that takes the place of a run's.
 std::filesystem::path parts_root(const std::filesystem::path& run_dir);
+// The same of any run's checkpoints in memory.
+std::filesystem::path memory_root(const std::filesystem::path& run_dir, bool by_host);
 
 // At most kChunkBytes of a file.
 struct PartRange {
@@ -40,6 +42,7 @@ struct PartRange {
 struct Part {
   struct Head {
     uint64_t run_id;
+    uint64_t first_run;  // the id of the run that this one goes on from, or the same (StepNumbers::first_run)
     int64_t step;
     int32_t world_size, rank;
     uint64_t manifest_sum;  // of the text of parts.json
@@ -63,9 +66,11 @@ class PartFiles {
  public:
   PartFiles(std::filesystem::path folder, const Manifest& manifest);
   void read(const PartRange& range, char* to) { of(range.file).read_at(range.offset, to, range.bytes); }
-  // Makes the file if it is not there.
-  void write(const PartRange& range, const char* from) { of(range.file).write_at(range.offset, from, range.bytes); }
-  // Makes the manifest's files, or gives them their size.
+  // Makes the file of a codec if it is not there.
+  void write(const PartRange& range, const char* from) {
+    of(range.file, /*makes=*/true).write_at(range.offset, from, range.bytes);
+  }
+  // Makes those of the manifest's files that are not there, with their sizes.
   void make();
   // Whether all ranges have their checksums.
   [[nodiscard]] bool hold(const Part& part);
@@ -76,7 +81,7 @@ class PartFiles {
 
  private:
   [[nodiscard]] std::string name_of(uint32_t file) const;
-  const RangeFile& of(uint32_t file);
+  const RangeFile& of(uint32_t file, bool makes = false);
   const std::filesystem::path folder_;
   std::vector<Manifest::File> of_manifest_;
   std::map<uint32_t, RangeFile> open_;

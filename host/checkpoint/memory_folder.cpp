@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/memory_folder.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "base/durable.hpp"
 #include "ddh/sdk/kernels/counter_rng.hpp"
@@ -28,6 +31,31 @@ bool is_own_folder(const fs::path& folder) {
          (info.st_mode & (S_IRWXG | S_IRWXO)) == 0;
 }
 
+// While it lives, nobody else holds one of the folder.
+class FolderLock {
+ public:
+  explicit FolderLock(const fs::path& folder)
+      : folder_(folder), fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    while (fd_ >= 0 && ::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  ~FolderLock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  // Whether the folder was not removed meanwhile.
+  [[nodiscard]] bool is_there() const {
+    struct stat mine {
+    }, named{};
+    return fd_ >= 0 && ::fstat(fd_, &mine) == 0 && ::stat(folder_.c_str(), &named) == 0 && mine.st_ino == named.st_ino;
+  }
+
+ private:
+  const fs::path folder_;
+  const int fd_;
+};
+
 }  // namespace
 
 fs::path memory_folder(const fs::path& run_dir) {
@@ -42,10 +70,10 @@ fs::path memory_folder(const fs::path& run_dir) {
 
 bool has_memory_folder(const fs::path& run_dir) { return is_own_folder(memory_folder(run_dir)); }
 
-void make_memory_folder(const fs::path& run_dir) {
+bool make_memory_folder(const fs::path& run_dir) {
   const fs::path folder = memory_folder(run_dir);
-  if (::mkdir(folder.c_str(), S_IRWXU) == 0) return;
-  if (errno == EEXIST && is_own_folder(folder)) return;
+  if (::mkdir(folder.c_str(), S_IRWXU) == 0) return true;
+  if (errno == EEXIST && is_own_folder(folder)) return false;
   if (errno == EEXIST)
     ddh::fail(DDH_PERMISSION_DENIED, "'", folder.string(), "' is not a folder that this user alone can read, so no ",
               "checkpoints are kept there; remove it, or set checkpoint.memory_every=0");
@@ -68,22 +96,31 @@ void tidy_memory_folder(const fs::path& run_dir, int64_t last_step) {
   static_cast<void>(remove_checkpoints_after(folder, last_step));
   if (const std::vector<CheckpointPlace> places = list_checkpoints(folder); !places.empty())
     static_cast<void>(prune_checkpoints(folder, places.front().step, {/*last=*/1}));
-  std::error_code ec;
-  std::vector<fs::path> damaged;
-  for (const auto& entry : fs::directory_iterator(checkpoints_folder(folder), ec))
-    if (entry.path().filename().string().starts_with("damaged-")) damaged.push_back(entry.path());
-  for (const fs::path& one : damaged) fs::remove_all(one, ec);
+  remove_damaged(folder);
+}
+
+MemoryFolderId memory_folder_id(const fs::path& run_dir) {
+  struct stat info {};
+  if (::stat(memory_folder(run_dir).c_str(), &info) != 0) return {};
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string machine;
+  file >> machine;
+  return {ddh::fnv1a(machine), static_cast<uint64_t>(info.st_dev), static_cast<uint64_t>(info.st_ino)};
 }
 
 void claim_memory_folder(const fs::path& run_dir, uint64_t run_id) {
-  if (has_memory_folder(run_dir)) replace_durably(memory_folder(run_dir) / kOwner, hex(run_id));
+  if (!has_memory_folder(run_dir)) return;
+  const FolderLock lock(memory_folder(run_dir));
+  if (lock.is_there()) replace_durably(memory_folder(run_dir) / kOwner, hex(run_id));
 }
 
 void remove_memory_folder_of(const fs::path& run_dir, uint64_t run_id) noexcept {
   try {
+    if (!has_memory_folder(run_dir)) return;
     std::error_code ec;
+    const FolderLock lock(memory_folder(run_dir));
     const fs::path owner = memory_folder(run_dir) / kOwner;
-    if (!fs::exists(owner, ec) || read_whole(owner) == hex(run_id)) remove_memory_folder(run_dir);
+    if (lock.is_there() && (!fs::exists(owner, ec) || read_whole(owner) == hex(run_id))) remove_memory_folder(run_dir);
   } catch (const std::exception&) {
     // It can't be read: the next run in the folder removes it.
   }

@@ -6,6 +6,7 @@
 // uses or removes it.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <filesystem>
 #include <vector>
@@ -20,8 +21,17 @@ std::filesystem::path memory_folder(const std::filesystem::path& run_dir);
 // Whether it is there, and only this user can have filled it.
 bool has_memory_folder(const std::filesystem::path& run_dir);
 
-// Makes the folder, which only this user can read. Error: there is no such memory, or another user has made that folder.
-void make_memory_folder(const std::filesystem::path& run_dir);
+// Makes the folder, which only this user can read. False: it was there. Error: there is no such memory, or another user has
+// made that folder.
+bool make_memory_folder(const std::filesystem::path& run_dir);
+
+// Equal for two hosts that have the same folder, such as containers that share the memory and the host's name. All of it is 0
+// where there is no folder.
+struct MemoryFolderId {
+  uint64_t machine = 0, device = 0, inode = 0;
+  auto operator<=>(const MemoryFolderId&) const = default;
+};
+MemoryFolderId memory_folder_id(const std::filesystem::path& run_dir);
 
 // Those of this user's folder, the newest first, without later steps than the run's last one: they are of a run that was in
 // `run_dir` before.
@@ -34,7 +44,7 @@ void tidy_memory_folder(const std::filesystem::path& run_dir, int64_t last_step)
 void remove_memory_folder(const std::filesystem::path& run_dir) noexcept;
 
 // On several hosts: notes that the folder, if there is one, is that of a run. A host that was cut off may still end the run
-// before, and then leaves the folder alone.
+// before, and then leaves the folder alone. Two processes may call them at once.
 void claim_memory_folder(const std::filesystem::path& run_dir, uint64_t run_id);
 void remove_memory_folder_of(const std::filesystem::path& run_dir, uint64_t run_id) noexcept;
 

@@ -143,12 +143,12 @@ struct Request {
 Prepared prepare_as_member(const Request& request, Registry& registry, LoaderRecord& record) {
   CommandLine line = request.line;
   const Json decisions = await_decisions(request.cluster->loader_kv(), kDecisionTimeout);
+  if (work_of(line.command) == Work::kTrain) record.set_folder(member_note(decisions.at("run_dir").get<std::string>()));
   for (Override& more : overrides_of(decisions)) line.overrides.push_back(std::move(more));
   UserConfig user = read_user_files(line, line.overrides, registry).user;
   static_cast<void>(replace_excluded_options(user));
   const auto run = std::make_shared<PreparedRun>(
       prepare_run(std::move(user), registry, request.place, work_of(line.command), &record));
-  if (run->work == Work::kTrain) record.set_folder(member_note(*run));
   in_words_of_user(run->config, [&] {
     take_over(*run, decisions);
     if (run->resume.empty()) convert_weights(*run, registry);
@@ -171,6 +171,8 @@ Prepared prepare(const Request& request, Registry& registry, LoaderRecord& recor
   in_words_of_user(run->config, [&] {
     if (run->wish.from == ResumeWish::From::path)
       run->wish.checkpoint = settled(named_checkpoint(run->wish.checkpoint));
+    if (run->wish.from == ResumeWish::From::path && line.restarts > 0)
+      run->wish = {ResumeWish::From::newest, {}, run->wish.checkpoint};
     if (run->wish.from == ResumeWish::From::none) settle_weights(*run);
     if (!line.dry_run) return make_ready(line, *run, registry, record);
     print_configuration(*run, out);
@@ -241,27 +243,36 @@ void say_notes(const CommandLine& line, const std::vector<std::string>& notes) {
     for (const std::string& note : sentences) print_sentence(note);
 }
 
-// The command line of a run that starts again after a failure.
+// The command line of a run that starts again after a failure. One that has begun with --resume PATH takes that checkpoint if
+// it has none of its own (prepare).
 void prepare_restart(const std::filesystem::path& folder, const UserConfig& user, const Config& host,
                      const Registry& registry, bool has_other_launchers, CommandLine& next) {
   const char* const source = "launch.max_restarts";
   const bool in_hosts = has_other_launchers && host.get<int64_t>("checkpoint.memory_every") > 0;
   const std::string& resume = host.text("run.resume");
   const std::vector<CheckpointPlace> places = resumable_checkpoints(folder);
-  const bool has_checkpoint = !places.empty();
-  if (has_checkpoint || resume == "none" || resume == "auto") {
-    next.overrides.push_back({"run.dir", folder.string(), source});
-    next.overrides.push_back({"run.resume", "auto", source});
-  }
-  print_sentence(ddh::str("restart ", next.restarts, " of ", host.get<int64_t>("launch.max_restarts"),
-                          " (launch.max_restarts): the ranks start again from ",
-                          in_hosts          ? "the newest checkpoint, in the memory of the hosts or on the disk"
-                          : !has_checkpoint ? "the beginning, because there is no checkpoint yet"
-                          : places.front().folder.parent_path() == checkpoints_folder(folder)
-                              ? "the newest checkpoint"
-                              : "the checkpoint in memory",
-                          has_checkpoint && !in_hosts ? ddh::str(", of step ", places.front().step) : ""));
+  const bool has_checkpoint = !places.empty(), begins_anew = resume == "none" || resume == "auto";
+  if (!folder.empty()) next.overrides.push_back({"run.dir", folder.string(), source});
+  if (has_checkpoint || begins_anew) next.overrides.push_back({"run.resume", "auto", source});
+  const std::string first = begins_anew ? "the beginning" : "the checkpoint of --resume";
+  print_sentence(
+      ddh::str("restart ", next.restarts, " of ", host.get<int64_t>("launch.max_restarts"),
+               " (launch.max_restarts): the ranks start again from ",
+               in_hosts && has_checkpoint ? "the newest checkpoint, in the memory of the hosts or on the disk"
+               : in_hosts        ? "a checkpoint in the memory of the hosts, or if there is none, from " + first
+               : !has_checkpoint ? first + ", because there is no checkpoint yet"
+               : places.front().folder.parent_path() == checkpoints_folder(folder) ? "the newest checkpoint"
+                                                                                   : "the checkpoint in memory",
+               has_checkpoint && !in_hosts ? ddh::str(", of step ", places.front().step) : ""));
   for (Override& more : without_lost_hosts(user, host, registry)) next.overrides.push_back(std::move(more));
+}
+
+// Where the hosts of a run that is to start again do not come together.
+void say_what_stays(const CommandLine& line, const Config& host) {
+  if (line.restarts == 0 || line.agent_order || host.get<int64_t>("checkpoint.memory_every") == 0) return;
+  print_sentence(
+      ddh::str("the run has not started again; its hosts keep their parts of checkpoints in memory, and the same ",
+               "command with --resume auto run.dir=", host.text("run.dir"), " goes on from them"));
 }
 
 // The page of a training, or none. It stays the same where the ranks start again.
@@ -294,6 +305,9 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
       return 0;
   } catch (const JoinEnded& ended) {
     return 128 + ended.signal;
+  } catch (...) {
+    say_what_stays(line, host);
+    throw;
   }
   if (cluster == nullptr || cluster->is_head()) say_notes(line, notes);
   open_page(line, host, cluster.get(), page);
@@ -304,12 +318,12 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
   LaunchArgs args = launch_args(line.command, host, place.world_size, cluster.get());
   args.companion = page.get();
   args.may_restart = line.command == Command::kTrain && line.restarts < host.get<int64_t>("launch.max_restarts");
+  args.is_restart = line.restarts > 0;
   const auto conclude = [&](const Outcome& end) {
     if (cluster != nullptr && !end.again && !end.sentence.empty()) print_sentence(end.sentence);
     clean_up_folder(record.folder(), end.exit_code != 0);
     if (!end.again)
-      if (const std::string kept =
-              end_memory(record.folder(), end.exit_code, cluster == nullptr ? 0 : cluster->run_id());
+      if (const std::string kept = end_memory(record.folder(), end, cluster == nullptr ? 0 : cluster->run_id());
           !kept.empty())
         print_sentence(kept);
     const bool is_head = cluster != nullptr && cluster->is_head();

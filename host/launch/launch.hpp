@@ -68,6 +68,7 @@ struct LaunchArgs {
   WatchdogLimits watchdog{};
   CgroupFiles cgroups{};
   bool may_restart = false;  // the ranks may start again after a failure
+  bool is_restart = false;   // they have done so before
   Companion* companion = nullptr;
   // Called with the outcome before other launchers hear of it: they end then, and the program that has started them may
   // take the end of one as a reason to kill this one. Only in the head of several.
@@ -85,6 +86,7 @@ struct Outcome {
   bool has_begun = false;                           // with its work
   std::string numbers = {};                         // of ranks that have failed (numbers_of_ranks), as JSON
   bool again = false;                               // it failed after it had begun, and its ranks are to start again
+  bool lost_head = false;                           // a member does not know how the run has ended, or whether it has
 };
 
 // What the loader has prepared.

@@ -105,11 +105,12 @@ Outcome Supervisor::run() {
   }
   // The head prints the sentence.
   return {exit_code_.value_or(outcome.exit_code),
-          head_is_gone_ ? end_.death : "",
+          has_lost_other_ ? end_.death : "",
           std::nullopt,
           outcome.has_begun,
           outcome.numbers,
-          again_};
+          again_,
+          has_lost_other_};
 }
 
 bool Supervisor::has_begun() const {
@@ -120,10 +121,10 @@ bool Supervisor::has_begun() const {
   return false;
 }
 
-// What fails before the first step fails again.
+// What fails before the first step fails again, unless a host is lost while a run that had begun starts again.
 bool Supervisor::starts_again(const Outcome& outcome) const {
   return args_.may_restart && outcome.exit_code == 1 && end_.stop_signal == 0 && !stopped_after_failure_ &&
-         outcome.has_begun;
+         (outcome.has_begun || (args_.is_restart && has_lost_other_));
 }
 
 Outcome Supervisor::own_outcome() const {
@@ -174,7 +175,7 @@ void Supervisor::failed_elsewhere(const ClusterNews::Failure& failure) {
     end_.death = failure.sentence;
   }
   end_.failed = true;
-  head_is_gone_ |= !is_head && !failure.caused_by_peer;
+  has_lost_other_ |= failure.is_lost;
   kv_.abort(failure.sentence);
   if (is_head) args_.cluster->tell_failure(failure.sentence, true);
   // The ranks of this host are not the cause, and those that wait for a host that was cut off do not end by themselves.

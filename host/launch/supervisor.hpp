@@ -111,7 +111,7 @@ class Supervisor {
   RunEnd end_;
   bool killing_ = false, stopped_after_failure_ = false;
   std::optional<int> exit_code_;  // the head's verdict
-  bool has_told_end_ = false, head_is_gone_ = false, again_ = false;
+  bool has_told_end_ = false, has_lost_other_ = false, again_ = false;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
 };
 

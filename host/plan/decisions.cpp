@@ -4,6 +4,7 @@
 #include "checkpoint/memory_folder.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/state/final_weights.hpp"
+#include "plan/continued.hpp"
 
 namespace fs = std::filesystem;
 
@@ -42,7 +43,7 @@ void publish_decisions(const PreparedRun& run, Kv& kv) {
               {"hidden", Json::array()},
               {"config", run.config.effective()}};
   if (run.memory_resume)
-    out["memory"] = {{"last_step", run.memory_resume->last_step}, {"otherwise", run.memory_resume->otherwise}};
+    out["memory"] = {{"first_run", run.memory_resume->first_run}, {"otherwise", run.memory_resume->otherwise}};
   if (run.final_weights != nullptr) out["hidden"] = texts(run.final_weights->hidden());
   kv.set(kKey, json_line(out));
 }
@@ -65,8 +66,8 @@ void take_over(PreparedRun& run, const Json& decisions) {
               "this host; put it into a folder that all hosts share by the same path");
   run.resume = paths(decisions.at("resume"));
   if (decisions.contains("memory"))
-    run.memory_resume.emplace(RunPlan::MemoryResume{decisions.at("memory").at("last_step").get<int64_t>(),
-                                                    decisions.at("memory").at("otherwise").get<std::string>()});
+    run.memory_resume = memory_resume(run, decisions.at("memory").at("first_run").get<uint64_t>(),
+                                      decisions.at("memory").at("otherwise").get<std::string>());
   else
     remove_memory_folder(run.run_dir);  // of a run that was here before
   const std::vector<fs::path> hidden = paths(decisions.at("hidden"));

@@ -14,6 +14,8 @@ struct ResumeWish {
   enum class From { none, newest, path };
   From from = From::none;
   std::filesystem::path checkpoint;  // of From::path
+  // Of a run that has begun with such a checkpoint and starts again: it takes its newest, or this one if it has none.
+  std::filesystem::path otherwise = {};
 };
 ResumeWish resume_wish(const UserConfig& user, const Config& config);
 

@@ -11,6 +11,7 @@
 #include "base/durable.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/host_parts.hpp"
 #include "checkpoint/memory_folder.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/record/run_history.hpp"
@@ -60,6 +61,12 @@ void check_run_name(const std::string& name) {
       DDH_INVALID_ARGUMENT, "run.name = \"", plain_text(name, kShownValue), "\" ",
       is_plain ? ddh::str("has ", name.size(), " bytes, but a folder's name takes ", kLongest) : "is not a plain name",
       "; give another name, or the folder as run.dir");
+}
+
+void remove_memory(const fs::path& run_dir, bool by_host, uint64_t run_id) {
+  if (by_host) return remove_memory_folder_of(run_dir, run_id);
+  RunLock lock;  // another launcher may wait for the folder, to go on from there
+  if (lock.take(run_dir, RunLock::File::may_exist) == RunLock::Result::locked) remove_memory_folder(run_dir);
 }
 
 constexpr int kLockTries = 100;
@@ -236,8 +243,10 @@ void make_run_folder(PreparedRun& plan) {
 
 std::string folder_note(const PreparedRun& run) {
   const FolderBefore& before = run.before;
+  const Config::Value* const memory_every = run.config.find("checkpoint.memory_every");
   Json note = {{"run_dir", run.run_dir.string()},
                {"by_host", run.memory_by_host},
+               {"memory_every", memory_every == nullptr ? Json(0) : memory_every->value},
                {"is_new", run.wish.from == ResumeWish::From::none}};
   note["made"] = Json::array();
   for (const fs::path& folder : before.made) note["made"].push_back(folder.string());
@@ -251,13 +260,14 @@ std::string folder_note(const PreparedRun& run) {
   if (run.final_weights != nullptr)
     for (const fs::path& file : run.final_weights->hidden()) note["hidden"].push_back(file.string());
   note["numbers"] = Json::array();
-  if (before.numbers) note["numbers"] = {before.numbers->begun, before.numbers->steps, before.numbers->saved};
+  if (before.numbers)
+    note["numbers"] = {before.numbers->begun, before.numbers->steps, before.numbers->saved, before.numbers->first_run};
   const std::vector<uint8_t> bytes = Json::to_cbor(note);  // takes names that are not UTF-8
   return {bytes.begin(), bytes.end()};
 }
 
-std::string member_note(const PreparedRun& run) {
-  const std::vector<uint8_t> bytes = Json::to_cbor(Json{{"member_of", run.run_dir.string()}});
+std::string member_note(const fs::path& run_dir) {
+  const std::vector<uint8_t> bytes = Json::to_cbor(Json{{"member_of", run_dir.string()}});
   return {bytes.begin(), bytes.end()};
 }
 
@@ -266,30 +276,35 @@ fs::path folder_of(const std::string& note) {
   return read.is_object() && read.contains("run_dir") ? fs::path(read["run_dir"].get<std::string>()) : fs::path();
 }
 
-std::string end_memory(const std::string& note, int exit_code, uint64_t run_id) {
+std::string end_memory(const std::string& note, const Outcome& end, uint64_t run_id) {
   const Json read = Json::from_cbor(note, /*strict=*/true, /*allow_exceptions=*/false);
   if (!read.is_object()) return "";
-  if (read.contains("member_of")) {
-    remove_memory_folder_of(read["member_of"].get<std::string>(), run_id);
-    return "";
-  }
-  const fs::path run_dir = folder_of(note);
-  std::error_code ec;
-  if (run_dir.empty() || !fs::exists(memory_folder(run_dir), ec)) return "";
-  if (read["by_host"] == true) {
-    remove_memory_folder_of(run_dir, run_id);
-    return "";
-  }
+  const bool is_member = read.contains("member_of"), by_host = is_member || read["by_host"] == true;
+  const fs::path run_dir = is_member ? fs::path(read["member_of"].get<std::string>()) : folder_of(note);
+  if (run_dir.empty()) return "";
   try {
-    const std::vector<CheckpointPlace> in_memory = list_memory_checkpoints(run_dir, INT64_MAX);
+    const fs::path folder = memory_folder(run_dir);
+    const bool is_there = has_memory_folder(run_dir);
+    std::vector<CheckpointPlace> in_memory;
+    if (is_there) in_memory = list_checkpoints(memory_root(run_dir, by_host));
     const std::vector<CheckpointPlace> on_disk = list_checkpoints(run_dir);
     const bool is_newest = !in_memory.empty() && (on_disk.empty() || on_disk.front().step < in_memory.front().step);
-    if (exit_code != 0 && is_newest)
-      return ddh::str("the checkpoint of step ", in_memory.front().step, " stays in memory (",
-                      memory_folder(run_dir).string(), "): --resume auto goes on from it, `ddhost runs rm ",
-                      run_dir.string(), "` removes it");
-    RunLock lock;  // another launcher may wait for the folder, to go on from there
-    if (lock.take(run_dir, RunLock::File::may_exist) == RunLock::Result::locked) remove_memory_folder(run_dir);
+    const bool stays = end.lost_head ? !in_memory.empty() : end.exit_code != 0 && is_newest;
+    if (is_there && !stays) remove_memory(run_dir, by_host, run_id);
+    const std::string cure = ddh::str("--resume auto goes on from ", by_host ? "them" : "it", ", `ddhost runs rm ",
+                                      run_dir.string(), "` removes ", by_host ? "those of its own host" : "it");
+    if (stays && !by_host)
+      return ddh::str("the checkpoint of step ", in_memory.front().step, " stays in memory (", folder.string(),
+                      "): ", cure);
+    if (stays && end.lost_head)
+      return ddh::str("the parts of checkpoints in the memory of this host stay (", folder.string(), "): ", cure);
+    // A head without ranks has no parts itself.
+    const int64_t every = by_host && !is_member ? read["memory_every"].get<int64_t>() : 0;
+    const int64_t steps = read_step_numbers(run_dir).value_or(StepNumbers{}).steps;
+    if (end.exit_code != 0 && every > 0 && steps >= every &&
+        (on_disk.empty() || on_disk.front().step < steps / every * every))
+      return ddh::str("the hosts keep their parts of checkpoints in memory (", folder.parent_path().string(),
+                      "): ", cure);
   } catch (const ddh::Error&) {
     // The folder is gone or can't be read; the run has said so.
   }
@@ -306,7 +321,7 @@ void clean_up_folder(const std::string& note, bool has_failed) {
   for (const Json& folder : read["made"]) before.made.emplace_back(folder.get<std::string>());
   before.names = read["names"].get<std::set<std::string>>();
   before.has_many = read["has_many"].get<bool>();
-  if (const Json& n = read["numbers"]; !n.empty()) before.numbers = StepNumbers{n[0], n[1], n[2]};
+  if (const Json& n = read["numbers"]; !n.empty()) before.numbers = StepNumbers{n[0], n[1], n[2], n[3]};
   try {
     RunLock lock;
     if (lock.take(run_dir, RunLock::File::may_exist) != RunLock::Result::locked) return;

@@ -3,6 +3,7 @@
 // plan/run_folder.hpp: the folder of a run: its name, its lock, and what is removed again if the run comes to nothing.
 #pragma once
 
+#include "launch/launch.hpp"
 #include "plan/prepare.hpp"
 
 namespace ddhost {
@@ -21,7 +22,7 @@ void make_run_folder(PreparedRun& plan);
 std::string folder_note(const PreparedRun& run);
 
 // The note of another host than the head's, for end_memory alone.
-std::string member_note(const PreparedRun& run);
+std::string member_note(const std::filesystem::path& run_dir);
 
 // The run's folder in such a note; "": there is none.
 std::filesystem::path folder_of(const std::string& note);
@@ -33,9 +34,9 @@ std::filesystem::path folder_of(const std::string& note);
 // hidden files are removed. "": there is no folder.
 void clean_up_folder(const std::string& note, bool has_failed);
 
-// At the end of a run: removes its checkpoints in memory (checkpoint.memory_every), unless it failed and its newest one is
-// there. Then it returns a sentence that says so; else "". A run with other launchers keeps none: another run can't tell which
-// hosts had parts. `run_id`: of such a run.
-std::string end_memory(const std::string& note, int exit_code, uint64_t run_id);
+// At the end of a run: removes its checkpoints in the memory of this host (checkpoint.memory_every), unless it failed and its
+// newest one is there, or a member has lost the head, which may start again. Then it returns a sentence that says so; else "".
+// Of several launchers the head says it for all. `run_id`: of such a run.
+std::string end_memory(const std::string& note, const Outcome& end, uint64_t run_id);
 
 }  // namespace ddhost

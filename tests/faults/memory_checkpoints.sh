@@ -80,6 +80,19 @@ grep -qE 'resumed after step [0-9]+0 from ./dev/shm/' "$work/failed/log.txt" || 
 equal whole failed
 nothing_left "a failed run that was resumed"
 
+# A folder that somebody removes during the run is made again, for this user alone.
+start vanished launch.max_restarts=1 checkpoint.memory_every=50 --save-final "$work/vanished.safetensors"
+until_rows vanished 60
+rm -r "$(comm -13 <(echo "$there_before") <(folders))"
+until_rows vanished 115
+mapfile -t victims < <(ranks_of "$run")
+kill -KILL "${victims[0]}"
+wait "$run" || { cat "$work/vanished.log"; fail "a run whose memory was removed"; }
+grep -q 'the ranks start again from the checkpoint in memory, of step 1[05]0' "$work/vanished.log" ||
+  { cat "$work/vanished.log"; fail "vanished: it did not go on from memory"; }
+equal whole vanished
+nothing_left vanished
+
 # The launcher is killed too: the memory stays until the next run in the folder, which goes on from it.
 kill_all_of() { # name: after its 25th row
   until_rows "$1" 25

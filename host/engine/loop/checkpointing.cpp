@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "checkpoint/safetensors.hpp"
+#include "ddh/sdk/memory/memory_disk.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/room.hpp"
 #include "engine/samples/sample_order.hpp"
@@ -81,11 +82,15 @@ SaveSettings Checkpointing::save_settings(Due where) const {
   if (where != Due::in_memory) return out;
   out.run_dir = memory_.root();
   out.by_host = memory_.by_host();
+  out.memory_of = plan_.run_dir;
   return out;
 }
 
 void Checkpointing::require_room(const TrainOrder& order) const {
-  if (settings_.memory_every > 0) memory_.require_room(source_, layout_, first_step_after());
+  if (settings_.memory_every > 0)
+    memory_.require_room(source_, layout_, first_step_after());
+  else if (!memory_.holds(resumed_from_))
+    memory_.remove();  // it may be older
   if (!settings_.on()) return;
   together(*services_.comm, "room for checkpoints", [&] {
     if (services_.seat.rank != 0) return;
@@ -116,9 +121,12 @@ void Checkpointing::load(const TrainOrder& order) {
     Manifest manifest;
     ReadCount count;
     const auto begin = std::chrono::steady_clock::now();
-    memory_.bring_together(place);
-    std::string damage = first_damage(*services_.comm, "checkpoint: open", [&] { manifest = open_checkpoint(folder); });
+    const std::string not_whole = memory_.bring_together(place);
+    std::string damage = not_whole;
+    if (damage.empty())
+      damage = first_damage(*services_.comm, "checkpoint: open", [&] { manifest = open_checkpoint(folder); });
     if (damage.empty()) {
+      memory_.check(place, manifest);
       later = order.programs_from(manifest.progress.phase);
       set_later(later, manifest);
       check_strategy_version(manifest, *plan_.strategy.desc);
@@ -160,7 +168,7 @@ void Checkpointing::load(const TrainOrder& order) {
       return;
     }
     if (services_.seat.rank == 0 && places.size() > 1) services_.log->warn("{}; this checkpoint is skipped", damage);
-    if (places.size() > 1) memory_.set_aside(place);
+    if (places.size() > 1 && not_whole.empty()) memory_.set_aside(place);
     damages += (damages.empty() ? "" : "; ") + damage;
   }
   ddh::fail(DDH_DATA_LOSS, "no checkpoint can be loaded: ", damages,
@@ -385,6 +393,19 @@ void Checkpointing::save_on_exit(TrainProgress progress) {
   }
 }
 
+// What a folder in memory lacks is no space on a disk.
+template <class Body>
+void Checkpointing::told_of_memory(Body&& body) const {
+  try {
+    body();
+  } catch (const ddh::Error& error) {
+    if (where_ != Due::in_memory || error.code() != DDH_RESOURCE_EXHAUSTED) throw;
+    throw ddh::Error(error.code(),
+                     ddh::str("the checkpoint in memory of step ", last_begun_, " is not saved: ", error.what(),
+                              "; give ", ddh::kMemoryDisk, " more room, or set ", "checkpoint.memory_every=0"));
+  }
+}
+
 void Checkpointing::begin_save(TrainProgress progress, Due where, const SaveSettings& settings) {
   where_ = where;
   save_begun_ = std::chrono::steady_clock::now();
@@ -400,8 +421,10 @@ void Checkpointing::begin_save(TrainProgress progress, Due where, const SaveSett
     disk_save_begun_ = save_begun_;
   }
   layout_ = layout_of(source_, services_.step->optimizers(), services_.step->optimizers().shown_params());
-  save_ = std::make_unique<CheckpointSave>(settings, std::move(out), source_, layout_, *services_.comm,
-                                           *services_.staging, copy_memory_);
+  told_of_memory([&] {
+    save_ = std::make_unique<CheckpointSave>(settings, std::move(out), source_, layout_, *services_.comm,
+                                             *services_.staging, copy_memory_);
+  });
   save_stall_ = std::chrono::steady_clock::now() - save_begun_;
 }
 
@@ -414,7 +437,7 @@ void Checkpointing::before_update() {
 
 void Checkpointing::finish_save() {
   const auto begin = std::chrono::steady_clock::now();
-  save_->finish(checks_.blame_for_nonfinite());
+  told_of_memory([&] { save_->finish(checks_.blame_for_nonfinite()); });
   const int64_t step = save_->step();
   const bool on_disk = where_ == Due::on_disk;
   if (on_disk) {
@@ -423,6 +446,7 @@ void Checkpointing::finish_save() {
   }
   save_.reset();
   if (!on_disk) tell_warning(memory_.remove_before(step));
+  if (on_disk && settings_.memory_every == 0) memory_.remove();  // that from which the run goes on
   if (services_.seat.rank != 0) return;
   const auto end = std::chrono::steady_clock::now();
   const std::chrono::duration<double> all = end - save_begun_, stall = save_stall_ + (end - begin);

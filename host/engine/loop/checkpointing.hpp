@@ -55,6 +55,11 @@ class Checkpointing {
   // The step after which a resumed run begins, or 0.
   [[nodiscard]] int64_t first_step_after() const { return resumed_ ? resumed_->progress.step : 0; }
 
+  // For run.lock.
+  [[nodiscard]] StepNumbers numbers_at_start() const {
+    return memory_.numbers_after(first_step_after(), resumed_from_);
+  }
+
   // For TrainOrder::begin_after; nothing for a new run.
   [[nodiscard]] std::optional<TrainPosition> position() const;
   // Throws if the disk has no room for the checkpoints that the rest of the run keeps at a time. `order` begins where the
@@ -105,6 +110,8 @@ class Checkpointing {
   [[nodiscard]] TrainProgress progress(const TrainState& state, bool evaluation_pending) const;
   void begin_save(TrainProgress progress, Due where) { begin_save(std::move(progress), where, save_settings(where)); }
   void begin_save(TrainProgress progress, Due where, const SaveSettings& settings);
+  template <class Body>
+  void told_of_memory(Body&& body) const;
   void finish_save();
   void save_on_exit(TrainProgress progress);
   void end_pruning();

@@ -292,7 +292,7 @@ class Rank : RankSetup {
     if (const std::string failure = log_failure_->sentence(); !failure.empty())
       ddh::fail(DDH_RESOURCE_EXHAUSTED, failure);
     output_ = std::make_unique<RunOutput>(services_, plan_.monitors, plan_.run_dir.string(), first.sample_unit,
-                                          checkpoints_->first_step_after(), order_->last_step(), line_, plan_.facts);
+                                          checkpoints_->numbers_at_start(), order_->last_step(), line_, plan_.facts);
     train_end_ = train_loop(setup(), *order_, *rates_, *output_, *checkpoints_, *replicas_);
     services_.seat.record.set_begun();  // also a resumed run that had no step left
     if (!train_end_.stopped) services_.seat.record.set_done();

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
+#include "checkpoint/checkpoint_folder.hpp"
 #include "checkpoint/checkpoint_layout.hpp"
 #include "checkpoint/host_parts.hpp"
-#include "checkpoint/memory_folder.hpp"
 #include "engine/checks/rhythm.hpp"
 #include "engine/loop/estimate.hpp"
 #include "engine/loop/evaluations.hpp"
@@ -194,8 +194,9 @@ uint64_t RankSetup::memory_checkpoint_bytes() const {
   if (plan_.work != Work::kTrain || config().get<int64_t>("checkpoint.memory_every") == 0) return 0;
   const Optimizers& optimizers = services_.step->optimizers();
   // Those of a run that starts again are there already, but for one more.
-  const auto root = [&] { return plan_.memory_by_host ? parts_root(plan_.run_dir) : memory_folder(plan_.run_dir); };
-  const uint64_t in_memory = plan_.run_dir.empty() || list_checkpoints(root()).empty() ? 2 : 1;
+  const bool has_none =
+      plan_.run_dir.empty() || list_checkpoints(memory_root(plan_.run_dir, plan_.memory_by_host)).empty();
+  const uint64_t in_memory = has_none ? 2 : 1;
   const uint64_t copies = config().get<bool>("checkpoint.async") ? 1 : 0;  // of all ranks together
   return (in_memory + copies) * CheckpointLayout(*model_desc_, optimizers, optimizers.shown_params()).bytes();
 }

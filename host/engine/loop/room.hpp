@@ -5,8 +5,10 @@
 
 #include <sys/statvfs.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -20,6 +22,12 @@ inline double free_bytes(const std::filesystem::path& folder) {
   struct statvfs disk {};
   if (::statvfs(folder.c_str(), &disk) != 0) return INFINITY;
   return static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+}
+
+// Bytes of memory that a host needs for checkpoint.memory_every, besides what is there. It `saves` of each checkpoint; the one
+// before stays until the next is whole, and after a restart the host has a `whole` one.
+inline uint64_t memory_needed(uint64_t saves, uint64_t whole, bool has_one) {
+  return has_one ? saves : saves + std::max(saves, whole);
 }
 
 // "12.3 MiB"

@@ -43,20 +43,20 @@ std::string further_values(std::span<const ReportedValue> values, size_t room) {
 }  // namespace
 
 RunOutput::RunOutput(RankServices& services, const std::vector<Plugin>& plugins, std::string run_dir,
-                     std::string items_name, int64_t resumed_after, int64_t last_step,
+                     std::string items_name, const StepNumbers& start, int64_t last_step,
                      std::shared_ptr<TerminalLine> line, std::string facts)
     : services_(services),
       plugins_(plugins),
       run_dir_(std::move(run_dir)),
       items_name_(std::move(items_name)),
       facts_(std::move(facts)),
-      resumed_after_(resumed_after),
-      last_done_(resumed_after),
+      start_(start),
+      last_done_(start.steps),
       line_(std::move(line)),
       every_(services.config.get<int64_t>("monitor.every")),
       last_step_(last_step),
-      profile_(services, run_dir_, resumed_after, last_step) {
-  if (services.seat.rank == 0) progress_.emplace(services.config, line_, resumed_after, last_step);
+      profile_(services, run_dir_, start.steps, last_step) {
+  if (services.seat.rank == 0) progress_.emplace(services.config, line_, start.steps, last_step);
 }
 
 RunOutput::~RunOutput() { line_->finish(); }
@@ -64,8 +64,8 @@ RunOutput::~RunOutput() { line_->finish(); }
 void RunOutput::begin(uint64_t epoch_samples) {
   begin_ = Clock::now();
   if (services_.seat.rank != 0) return;
-  monitors_.emplace(services_, plugins_, run_dir_, resumed_after_);
-  count_.emplace(run_dir_, resumed_after_);
+  monitors_.emplace(services_, plugins_, run_dir_, start_.steps);
+  count_.emplace(run_dir_, start_);
   progress_->begin(begin_);
   write_config();
   std::string facts;
@@ -223,7 +223,7 @@ void RunOutput::try_to_record(int64_t step, Record&& record) {
 }
 
 void RunOutput::resumed(const std::string& checkpoint) {
-  if (monitors_) monitors_->event(DDH_EVENT_RESUMED, resumed_after_, checkpoint);
+  if (monitors_) monitors_->event(DDH_EVENT_RESUMED, start_.steps, checkpoint);
 }
 
 void RunOutput::saved(int64_t step, const std::string& folder) {

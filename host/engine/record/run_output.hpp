@@ -47,10 +47,10 @@ struct StepFacts {
 class RunOutput {
  public:
   // `items_name`: what is counted per second ("tokens"). `plugins` outlive the object.
-  // `resumed_after`: the step of the checkpoint that the run was resumed from; 0: a new run.
+  // `start`: for run.lock; its `steps` is the step of the checkpoint that the run was resumed from, or 0.
   // `facts`: of this start, for run.json (run_history.hpp); "": none.
   RunOutput(RankServices& services, const std::vector<Plugin>& plugins, std::string run_dir, std::string items_name,
-            int64_t resumed_after, int64_t last_step, std::shared_ptr<TerminalLine> line, std::string facts = "");
+            const StepNumbers& start, int64_t last_step, std::shared_ptr<TerminalLine> line, std::string facts = "");
   ~RunOutput();
   RunOutput(const RunOutput&) = delete;
   RunOutput& operator=(const RunOutput&) = delete;
@@ -131,7 +131,7 @@ class RunOutput {
   const std::string run_dir_;
   const std::string items_name_;
   const std::string facts_;
-  const int64_t resumed_after_;
+  const StepNumbers start_;
   std::optional<Monitors> monitors_;  // on rank 0, after begin()
   std::optional<StepCount> count_;    // the same
   std::string failure_, count_failure_;

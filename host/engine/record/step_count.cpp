@@ -17,7 +17,7 @@
 namespace ddhost {
 namespace {
 
-constexpr int kWidth = 127;  // of the line, so that a shorter one leaves nothing of a longer one
+constexpr int kWidth = 159;  // of the line, so that a shorter one leaves nothing of a longer one
 
 [[noreturn]] void fail_write(const std::filesystem::path& path) {
   ddh::fail(DDH_RESOURCE_EXHAUSTED, "cannot write '", path.string(), "': ", std::strerror(errno),
@@ -36,16 +36,19 @@ std::optional<StepNumbers> read_step_numbers(const std::filesystem::path& run_di
     if (!json.is_object() || !json.contains(name) || !json[name].is_number_integer()) return std::nullopt;
     *number = json[name];
   }
+  if (json.contains("first_run") && json["first_run"].is_number_unsigned()) out.first_run = json["first_run"];
   return out;
 }
 
-StepCount::StepCount(const std::filesystem::path& run_dir, int64_t begun)
+StepCount::StepCount(const std::filesystem::path& run_dir, const StepNumbers& start)
     : path_(run_dir / kRunLock),
-      numbers_{begun, begun, read_step_numbers(run_dir).value_or(StepNumbers{}).saved},
+      numbers_{start.begun, start.steps, read_step_numbers(run_dir).value_or(StepNumbers{}).saved, start.first_run},
       fd_(::open(path_.c_str(), O_WRONLY | O_CLOEXEC)) {
   if (fd_ < 0) fail_write(path_);
   try {
     write();
+    // Without it the memory of other hosts can't be used after a power cut here.
+    if (numbers_.first_run != 0 && ::fdatasync(fd_) != 0) fail_write(path_);
   } catch (...) {
     ::close(fd_);
     throw;
@@ -73,10 +76,10 @@ bool StepCount::has_file() const {
 // In place, so that a crash leaves the old numbers or the new ones.
 void StepCount::write() {
   std::array<char, kWidth + 2> line{};
-  std::snprintf(
-      line.data(), line.size(), "%-*s\n", kWidth,
-      ddh::str("{\"begun\": ", numbers_.begun, ", \"steps\": ", numbers_.steps, ", \"saved\": ", numbers_.saved, "}")
-          .c_str());
+  std::snprintf(line.data(), line.size(), "%-*s\n", kWidth,
+                ddh::str("{\"begun\": ", numbers_.begun, ", \"steps\": ", numbers_.steps,
+                         ", \"saved\": ", numbers_.saved, ", \"first_run\": ", numbers_.first_run, "}")
+                    .c_str());
   for (size_t done = 0; done < kWidth + 1;) {
     const ssize_t n = ::pwrite(fd_, line.data() + done, kWidth + 1 - done, static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;

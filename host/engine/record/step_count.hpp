@@ -3,7 +3,7 @@
 // engine/record/step_count.hpp: how many steps a run has done, whatever its monitors record. run.lock in its folder
 // holds the numbers, as one JSON object:
 //
-//   {"begun": 0, "steps": 6, "saved": 4}
+//   {"begun": 0, "steps": 6, "saved": 4, "first_run": 0}
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,9 @@ struct StepNumbers {
   int64_t begun = 0;  // the step after which the run began: 0, or that of a checkpoint
   int64_t steps = 0;  // the last step that is done
   int64_t saved = 0;  // the step of the newest checkpoint that the run has saved in its folder; 0: none
+  // The id of the run that began here, which those that resume it keep: their checkpoints in the memory of several hosts name
+  // it. 0: there are none.
+  uint64_t first_run = 0;
   bool operator==(const StepNumbers&) const = default;
 };
 
@@ -27,8 +30,9 @@ std::optional<StepNumbers> read_step_numbers(const std::filesystem::path& run_di
 // Writes the numbers of a run. Each function throws ddh::Error, naming the file, if it can't be written.
 class StepCount {
  public:
-  // The file exists: it is the lock of the folder. A run that goes on in the folder keeps the step of its checkpoint.
-  StepCount(const std::filesystem::path& run_dir, int64_t begun);
+  // The file exists: it is the lock of the folder. A run that goes on in the folder keeps the step of its checkpoint. `start`:
+  // after its last step; `saved` is that of the file.
+  StepCount(const std::filesystem::path& run_dir, const StepNumbers& start);
   StepCount(const StepCount&) = delete;
   StepCount& operator=(const StepCount&) = delete;
   ~StepCount();

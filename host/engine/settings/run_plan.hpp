@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +18,8 @@
 #include "engine/state/final_weights.hpp"
 
 namespace ddhost {
+
+struct Manifest;
 
 // A hash of something that must be equal on every rank.
 struct Fingerprint {
@@ -68,8 +71,10 @@ struct RunPlan {
   bool memory_by_host = false;
   // Then the ranks look for a newer checkpoint than those of `resume` in the memory of the hosts.
   struct MemoryResume {
-    int64_t last_step = 0;  // of the run
-    std::string otherwise;  // why the run must not begin anew if there is none at all; "": it may
+    uint64_t first_run = 0;  // StepNumbers::first_run of the run
+    std::string otherwise;   // why the run must not begin anew if there is none at all; "": it may
+    // Throws if this run can't go on from such a checkpoint. Returns warnings. `of`: the checkpoint, for people.
+    std::function<std::vector<std::string>(const Manifest& manifest, const std::string& of)> check;
   };
   std::optional<MemoryResume> memory_resume;
   std::map<std::string, ConvertedFile>

@@ -49,9 +49,9 @@ std::string read_checkpoint(const std::filesystem::path& folder, const Manifest&
 
 // Of a checkpoint in memory of a run on several hosts (checkpoint/host_parts.hpp).
 struct HostSave {
-  const Nodes* nodes;  // outlives the save
-  int64_t copies;      // checkpoint.memory_copies
-  uint64_t run_id;
+  const Nodes* nodes;          // outlives the save
+  int64_t copies;              // checkpoint.memory_copies
+  uint64_t run_id, first_run;  // Part::Head
   [[nodiscard]] bool makes_files(int32_t rank) const { return nodes->local_rank(rank) == 0; }
 };
 
@@ -61,6 +61,7 @@ struct SaveSettings {
   uint64_t most_bytes = 0;          // of this rank's copy; the rest is written before training continues. 0: no limit
   const RunCodec* codec = nullptr;  // of the run, whose state is written before training continues; null: none
   std::optional<HostSave> by_host = std::nullopt;  // each host has files of its own, in its `run_dir`
+  std::filesystem::path memory_of = {};  // the folder of the run whose memory_folder has `run_dir`; "": none has
 };
 
 // The bytes that a rank writes.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/memory_folder.hpp"
 #include "engine/services/comm/gather.hpp"
 #include "engine/services/memory/staging.hpp"
 #include "engine/state/codec_state.hpp"
@@ -91,8 +92,11 @@ CheckpointSave::CheckpointSave(SaveSettings settings, Manifest manifest, const S
       staging.device().synchronize(nullptr);  // the last updates
       comm.require_healthy();
       pieces = state_pieces(source, layout);
-      if (makes_files())
-        make_files(begin_checkpoint(settings_.run_dir, step()), layout, /*is_part=*/settings_.by_host.has_value());
+      if (!makes_files()) return;
+      const fs::path& memory_of = settings_.memory_of;  // somebody may have removed the folder
+      if (!memory_of.empty() && make_memory_folder(memory_of) && settings_.by_host)
+        claim_memory_folder(memory_of, settings_.by_host->run_id);
+      make_files(begin_checkpoint(settings_.run_dir, step()), layout, /*is_part=*/settings_.by_host.has_value());
     });
     check_pieces_once(pieces, source, layout, comm);
     shared_sums_begun_ = settings_.by_host || !chunks_are_shared(pieces, layout, comm);
@@ -225,7 +229,8 @@ void CheckpointSave::finish(const std::string& reason) {
 
 Part CheckpointSave::own_part(uint64_t manifest_sum, PartFiles& files) const {
   const int32_t rank = comm_.rank();
-  Part part{{settings_.by_host->run_id, step(), comm_.world_size(), rank, manifest_sum}, writer_->ranges()};
+  const HostSave& of = *settings_.by_host;
+  Part part{{of.run_id, of.first_run, step(), comm_.world_size(), rank, manifest_sum}, writer_->ranges()};
   const auto add_file = [&](uint32_t file) {
     for (const PartRange& range : files.ranges_of(file)) part.ranges.push_back(range);
   };

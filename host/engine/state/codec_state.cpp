@@ -31,6 +31,13 @@ std::string names_of(const RunCodec& codec, int32_t scope) {
 
 }  // namespace
 
+uint64_t codec_bytes(const RunCodec& codec, int rank) {
+  uint64_t bytes = 0;
+  for (const ddh_codec_state& s : codec.state())
+    if (s.scope == DDH_SCOPE_RANK || rank == 0) bytes += s.numel * sizeof(float);
+  return bytes;
+}
+
 void save_codec_state(const RunCodec& codec, const fs::path& folder, int rank) {
   if (rank == 0) write_codec_file(folder / kSharedCodecFile, arrays_of(codec, DDH_SCOPE_SHARED));
   write_codec_file(folder / codec_file_of_rank(rank), arrays_of(codec, DDH_SCOPE_RANK));

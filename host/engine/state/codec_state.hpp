@@ -13,6 +13,9 @@
 
 namespace ddhost {
 
+// Of this rank's part, without headers of files.
+uint64_t codec_bytes(const RunCodec& codec, int rank);
+
 // Writes this rank's part into the folder of a checkpoint.
 void save_codec_state(const RunCodec& codec, const std::filesystem::path& folder, int rank);
 

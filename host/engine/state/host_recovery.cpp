@@ -58,14 +58,14 @@ class PartsCheck {
 };
 
 // The ranks of a host share the work.
-std::vector<HeldPart> checked_here(const Nodes& nodes, int32_t rank, const fs::path& run_dir, int64_t last_step) {
+std::vector<HeldPart> checked_here(const Nodes& nodes, int32_t rank, const fs::path& run_dir, uint64_t first_run) {
   std::vector<HeldPart> out;
   if (!has_memory_folder(run_dir)) return out;
   int32_t index = 0;
   for (const CheckpointPlace& place : list_checkpoints(parts_root(run_dir))) {
-    if (place.step > last_step) continue;
     std::optional<PartsCheck> check;
     for (const auto& [number, part] : list_parts(place.folder)) {
+      if (part && part->head.first_run != first_run) continue;
       if (index++ % nodes.sizes()[static_cast<size_t>(nodes.node(rank))] != nodes.local_rank(rank)) continue;
       if (!check) check.emplace(place);
       const bool is_whole = check->is_whole(part);
@@ -78,22 +78,6 @@ std::vector<HeldPart> checked_here(const Nodes& nodes, int32_t rank, const fs::p
 
 bool is_complete(const FoundParts& found) {
   return std::none_of(found.holders.begin(), found.holders.end(), [](const auto& ranks) { return ranks.empty(); });
-}
-
-// Which part goes where, so that each host has all.
-std::vector<PartMove> moves_of(const FoundParts& found, const Nodes& nodes) {
-  std::vector<PartMove> out;
-  const std::vector<int32_t> sizes = nodes.sizes();
-  for (int32_t part = 0; part < found.world_size; ++part) {
-    const std::vector<int32_t>& holders = found.holders[static_cast<size_t>(part)];
-    int32_t first = 0;  // of the host
-    for (size_t host = 0; host < sizes.size(); first += sizes[host++]) {
-      const auto is_here = [&](int32_t rank) { return nodes.node(rank) == static_cast<int32_t>(host); };
-      if (std::none_of(holders.begin(), holders.end(), is_here))
-        out.push_back({holders[host % holders.size()], first + part % sizes[host], part});
-    }
-  }
-  return out;
 }
 
 // The checksums of all chunks, of which each rank computes some.
@@ -122,12 +106,35 @@ void add_sums(const Comm& comm, const fs::path& folder, Manifest& manifest) {
 
 }  // namespace
 
-FoundInMemory find_in_memory(const Comm& comm, const RankSeat& seat, const fs::path& run_dir, int64_t last_step) {
+std::vector<PartMove> moves_to_all_hosts(const FoundParts& found, const Nodes& nodes) {
+  std::vector<PartMove> out;
+  const std::vector<int32_t> sizes = nodes.sizes();
+  for (int32_t part = 0; part < found.world_size; ++part) {
+    const std::vector<int32_t>& holders = found.holders[static_cast<size_t>(part)];
+    int32_t first = 0;  // of the host
+    for (size_t host = 0; host < sizes.size(); first += sizes[host++]) {
+      const auto is_here = [&](int32_t rank) { return nodes.node(rank) == static_cast<int32_t>(host); };
+      if (std::none_of(holders.begin(), holders.end(), is_here))
+        out.push_back({holders[host % holders.size()], first + part % sizes[host], part});
+    }
+  }
+  return out;
+}
+
+void keep_found_parts(const fs::path& run_dir, const std::vector<FoundParts>& whole) {
+  const fs::path root = parts_root(run_dir);
+  remove_leftovers(root);
+  for (const CheckpointPlace& place : list_checkpoints(root))
+    if (std::none_of(whole.begin(), whole.end(), [&](const FoundParts& one) { return one.step == place.step; }))
+      remove_folder(place.folder);
+}
+
+FoundInMemory find_in_memory(const Comm& comm, const RankSeat& seat, const fs::path& run_dir, uint64_t first_run) {
   std::vector<HeldPart> mine;
   together(comm, kHostsLabel, [&] {
     if (seat.local_rank() == 0) claim_memory_folder(run_dir, seat.run_id);
   });
-  together(comm, kHostsLabel, [&] { mine = checked_here(*seat.nodes, comm.rank(), run_dir, last_step); });
+  together(comm, kHostsLabel, [&] { mine = checked_here(*seat.nodes, comm.rank(), run_dir, first_run); });
   FoundInMemory out;
   std::map<std::pair<int64_t, uint64_t>, FoundParts> found;
   for (const HeldPart& held : gather_lists(comm, mine, kHostsLabel)) {
@@ -173,7 +180,7 @@ void bring_together(const Comm& comm, const RankSeat& seat, const fs::path& run_
     }
     PartFiles(folder, manifest).make();
   });
-  move_parts(comm, moves_of(found, nodes), folder, manifest);
+  move_parts(comm, moves_to_all_hosts(found, nodes), folder, manifest);
   together(comm, kHostsLabel, [&] {
     if (makes_files && is_new) publish_folder(folder, whole);
   });

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <set>
 #include <string>
 
 #include "engine/services/comm/gather.hpp"
@@ -13,7 +15,7 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-constexpr uint64_t kMostSentBytes = uint64_t{32} << 20;  // that a rank sends to all others at once
+constexpr uint64_t kMostSentBytes = uint64_t{32} << 20;  // that a rank sends or gets at once
 constexpr const char* kPartsLabel = "checkpoint: parts of other hosts";
 
 // Parts on their way between this rank and another one, in the order of the moves.
@@ -37,6 +39,16 @@ struct Lane {
   [[nodiscard]] bool is_done() const { return part == parts.size(); }
 };
 
+// Of the rank that has most: to how many it sends, or from how many it gets something.
+uint64_t most_partners(const std::vector<PartMove>& moves) {
+  std::map<int32_t, std::set<int32_t>> to, from;
+  for (const PartMove& move : moves) to[move.from].insert(move.to), from[move.to].insert(move.from);
+  size_t most = 1;
+  for (const auto& partners : {to, from})
+    for (const auto& [rank, others] : partners) most = std::max(most, others.size());
+  return most;
+}
+
 class Mover {
  public:
   Mover(const Comm& comm, const std::vector<PartMove>& moves, const fs::path& folder, const Manifest& manifest)
@@ -46,14 +58,18 @@ class Mover {
         files_(folder, manifest),
         out_(static_cast<size_t>(comm.world_size())),
         in_(out_.size()),
-        most_(std::max(kChunkBytes, kMostSentBytes / out_.size())) {}
+        most_(std::max(kChunkBytes, kMostSentBytes / most_partners(moves))) {}
 
   void run() {
     together(comm_, kPartsLabel, [&] { read_notes(); });
     exchange_notes();
     while (comm_.any(!all_done(out_) || !all_done(in_), kPartsLabel)) exchange_ranges();
+    // A rank that can't read sends bytes of no meaning, so its failure is told before the doubts of others.
     together(comm_, kPartsLabel, [&] {
       if (failure_[0] != '\0') ddh::fail(DDH_RESOURCE_EXHAUSTED, failure_.data());
+    });
+    together(comm_, kPartsLabel, [&] {
+      if (doubt_[0] != '\0') ddh::fail(DDH_DATA_LOSS, doubt_.data());
       for (const Lane& lane : in_)
         for (const Part& part : lane.parts) write_part(folder_, part);
     });
@@ -136,8 +152,11 @@ class Mover {
       const char* from = received_.data();
       for (size_t rank = 0; rank < coming.size(); ++rank)
         for (const PartRange& range : coming[rank]) {
-          if (sum_of(from, range.bytes) != range.sum)
-            ddh::fail(DDH_DATA_LOSS, "rank ", rank, " sent a damaged part of a checkpoint in memory");
+          if (sum_of(from, range.bytes) != range.sum) {
+            doubt_ = failure_of(
+                [&] { ddh::fail(DDH_DATA_LOSS, "rank ", rank, " sent a damaged part of a checkpoint in memory"); });
+            return;
+          }
           files_.write(range, from);
           from += range.bytes;
         }
@@ -156,7 +175,7 @@ class Mover {
   std::vector<Lane> out_, in_;  // to and from each rank
   const uint64_t most_;         // bytes to one rank at once
   std::vector<char> sent_, received_;
-  FailureText failure_{};
+  FailureText failure_{}, doubt_{};  // of this rank; of what others have sent
 };
 
 }  // namespace

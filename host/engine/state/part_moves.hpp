@@ -42,10 +42,16 @@ struct FoundInMemory {
   std::vector<std::string> damages;  // sentences about parts that can't be used
 };
 
-// Checks all parts on all hosts, which are this run's from here on. Without steps after `last_step`: they are of a run that was
-// in the folder before. [collective]
+// Checks all parts on all hosts, which are this run's from here on. `first_run`: StepNumbers::first_run of the run; parts of
+// another run that was in the folder before are left out. [collective]
 FoundInMemory find_in_memory(const Comm& comm, const RankSeat& seat, const std::filesystem::path& run_dir,
-                             int64_t last_step);
+                             uint64_t first_run);
+
+// Which part goes where, so that each host has all.
+std::vector<PartMove> moves_to_all_hosts(const FoundParts& found, const Nodes& nodes);
+
+// Removes from this host what is in none of `whole`, so that there is room for all of one.
+void keep_found_parts(const std::filesystem::path& run_dir, const std::vector<FoundParts>& whole);
 
 // Gives each host the parts that it lacks, and makes it a checkpoint there: checkpoint_folder(parts_root(run_dir), step).
 // Throws on all ranks if one of them can't. [collective]

@@ -41,6 +41,7 @@ struct ClusterNews {
   struct Failure {
     std::string sentence;
     bool caused_by_peer;
+    bool is_lost = false;  // the other agent is gone
   };
   std::vector<Fd> store_guests;   // ranks and loaders of members, for the store
   std::vector<Failure> failures;  // of other agents, or of all

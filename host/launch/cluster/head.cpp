@@ -311,7 +311,7 @@ class Head final : public Cluster {
     member.has_ended = true;
     news.failures.push_back({ddh::str("host ", member.identity.host, " with ", ranks_text(member.ranks),
                                       " is gone: ", member.link->lost(), "; the run has ended"),
-                             false});
+                             false, true});
   }
 
   void tell_all(const Json& message) {

@@ -54,7 +54,7 @@ class AsMember final : public Cluster {
       exit_code_ = 1;
       news.failures.push_back({ddh::str("the head of the run at ", meeting_.at.text(), " is gone: ", link_->lost(),
                                         "; the ranks of this host have ended"),
-                               false});
+                               false, true});
     }
     news.exit_code = exit_code_;
     return news;

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
+#include <thread>
 
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
@@ -25,8 +26,8 @@ TEST_CASE("each folder of a run has its own folder in memory, by any path", "[ch
 TEST_CASE("later steps than the run's last one are of a run before", "[checkpoint]") {
   const TempFolder run;
   CHECK(list_memory_checkpoints(run.path(), 100).empty());
-  make_memory_folder(run.path());
-  make_memory_folder(run.path());  // it is there already
+  CHECK(make_memory_folder(run.path()));
+  CHECK_FALSE(make_memory_folder(run.path()));  // it is there already
   for (const int64_t step : {10, 20, 30}) fs::create_directories(checkpoint_folder(memory_folder(run.path()), step));
   const std::vector<CheckpointPlace> places = list_memory_checkpoints(run.path(), 25);
   REQUIRE(places.size() == 2);
@@ -52,4 +53,45 @@ TEST_CASE("a folder that others can fill is not used, and stays", "[checkpoint]"
   remove_memory_folder(run.path());
   CHECK(fs::is_symlink(folder));
   fs::remove(folder);
+}
+
+TEST_CASE("the folder of a run that has claimed it is not removed for another one", "[checkpoint]") {
+  const TempFolder run;
+  claim_memory_folder(run.path(), 1);  // there is none
+  remove_memory_folder_of(run.path(), 1);
+  CHECK_FALSE(has_memory_folder(run.path()));
+  make_memory_folder(run.path());
+  claim_memory_folder(run.path(), 1);
+  claim_memory_folder(run.path(), 2);
+  remove_memory_folder_of(run.path(), 1);
+  CHECK(has_memory_folder(run.path()));
+  remove_memory_folder_of(run.path(), 2);
+  CHECK_FALSE(has_memory_folder(run.path()));
+  make_memory_folder(run.path());
+  remove_memory_folder_of(run.path(), 3);  // nobody has claimed it
+  CHECK_FALSE(has_memory_folder(run.path()));
+}
+
+TEST_CASE("a folder that is claimed at any time while it is removed for another run stays", "[checkpoint]") {
+  const TempFolder run;
+  for (int i = 0; i < 200; ++i) {
+    make_memory_folder(run.path());
+    claim_memory_folder(run.path(), 1);
+    std::thread claims([&] { claim_memory_folder(run.path(), 2); });
+    remove_memory_folder_of(run.path(), 1);
+    claims.join();
+    // Claimed before, it stays; removed before, there was none to claim.
+    if (has_memory_folder(run.path())) CHECK(fs::exists(memory_folder(run.path()) / "run"));
+    remove_memory_folder_of(run.path(), 2);
+    CHECK_FALSE(has_memory_folder(run.path()));
+  }
+}
+
+TEST_CASE("two hosts have the same folder in memory only if they share it", "[checkpoint]") {
+  const TempFolder one, two;
+  CHECK(memory_folder_id(one.path()) == MemoryFolderId{});
+  for (const TempFolder* run : {&one, &two}) make_memory_folder(run->path());
+  CHECK(memory_folder_id(one.path()) == memory_folder_id(one.path()));
+  CHECK(memory_folder_id(one.path()) != memory_folder_id(two.path()));
+  for (const TempFolder* run : {&one, &two}) remove_memory_folder(run->path());
 }

@@ -6,6 +6,9 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 
+#include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/host_parts.hpp"
+#include "checkpoint/memory_folder.hpp"
 #include "engine/record/step_count.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
@@ -34,6 +37,36 @@ void clean_up(PreparedRun& run) {
   run.lock.reset();
   clean_up_folder(note, /*has_failed=*/true);
 }
+
+// A run with other launchers after 37 steps, whose parts of checkpoints here are those of steps 20 and 30.
+class RunOfHosts {
+ public:
+  RunOfHosts() : run_(plan_for(folder_.path() / "a", "the command line")) {
+    run_.memory_by_host = true;
+    run_.config.set("checkpoint.memory_every", 10, "the command line");
+    make_run_folder(run_);
+    StepCount(run_.run_dir, {}).done(37);
+    make_memory_folder(run_.run_dir);
+    claim_memory_folder(run_.run_dir, /*run_id=*/7);
+    for (const int64_t step : {20, 30}) fs::create_directories(checkpoint_folder(parts_root(run_.run_dir), step));
+  }
+  ~RunOfHosts() { remove_memory_folder(run_.run_dir); }
+  RunOfHosts(const RunOfHosts&) = delete;
+  RunOfHosts& operator=(const RunOfHosts&) = delete;
+
+  [[nodiscard]] const fs::path& dir() const { return run_.run_dir; }
+  [[nodiscard]] std::string end(bool is_member, int exit_code, bool lost_head = false, uint64_t run_id = 7) const {
+    Outcome end;
+    end.exit_code = exit_code;
+    end.lost_head = lost_head;
+    return end_memory(is_member ? member_note(run_.run_dir) : folder_note(run_), end, run_id);
+  }
+  [[nodiscard]] bool has_parts() const { return has_memory_folder(run_.run_dir); }
+
+ private:
+  const TempFolder folder_;
+  PreparedRun run_;
+};
 
 std::set<std::string> names_in(const fs::path& folder) {
   std::set<std::string> names;
@@ -91,7 +124,7 @@ TEST_CASE("a run that has done a step, or left values, keeps its folder", "[prep
   PreparedRun run = plan_for(folder.path() / "a", "the command line");
   make_run_folder(run);
   if (has_steps)
-    StepCount(run.run_dir, 0).done(1);
+    StepCount(run.run_dir, {}).done(1);
   else
     std::ofstream(run.run_dir / "rows") << "1\n";
   const std::set<std::string> before = names_in(run.run_dir);
@@ -146,4 +179,34 @@ TEST_CASE("the write test leaves only the file that marks the folder as used", "
   CHECK(refusal(plan_for(folder.file("run"), "derived")).empty());
   CHECK(fs::file_size(folder.file("run/run.lock")) == 0);
   CHECK(std::distance(fs::directory_iterator(folder.file("run")), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("the hosts keep their parts of checkpoints after a failure, and the head says so", "[prepare]") {
+  const bool is_member = GENERATE(false, true);
+  const RunOfHosts run;
+  const std::string said = run.end(is_member, 1);
+  CHECK(run.has_parts());
+  if (is_member)
+    CHECK(said.empty());
+  else
+    CHECK_THAT(said, Catch::Contains("the hosts keep their parts") && Catch::Contains("--resume auto"));
+  CHECK(run.end(is_member, 0, false, /*run_id=*/8).empty());  // another run has the folder
+  CHECK(run.has_parts());
+  CHECK(run.end(is_member, 0).empty());
+  CHECK_FALSE(run.has_parts());
+}
+
+TEST_CASE("the hosts remove their parts after a failure if the disk has a newer checkpoint", "[prepare]") {
+  const bool is_member = GENERATE(false, true);
+  const RunOfHosts run;
+  fs::create_directories(checkpoint_folder(run.dir(), 35));
+  CHECK(run.end(is_member, 1).empty());
+  CHECK_FALSE(run.has_parts());
+}
+
+TEST_CASE("a host that has lost the head keeps its parts, because the run may start again", "[prepare]") {
+  const RunOfHosts run;
+  fs::create_directories(checkpoint_folder(run.dir(), 35));
+  CHECK_THAT(run.end(/*is_member=*/true, 1, /*lost_head=*/true), Catch::Contains("in the memory of this host stay"));
+  CHECK(run.has_parts());
 }

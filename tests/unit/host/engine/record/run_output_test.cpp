@@ -89,8 +89,8 @@ struct MonitoredRun {
     host.config().set("run.quiet", true, "test");
     for (const char* key : {"profile.steps", "run.known_curve"}) host.config().set(key, "", "test");
     std::ofstream(folder.file(kRunLock)) << "";
-    output.emplace(host.services, plugins, folder.path().string(), "samples", resumed_after, 4,
-                   std::make_shared<TerminalLine>());
+    output.emplace(host.services, plugins, folder.path().string(), "samples", StepNumbers{resumed_after, resumed_after},
+                   4, std::make_shared<TerminalLine>());
   }
   void step(int64_t number, double loss, const std::string& nonfinite = "") {
     output->step_begin(number);
