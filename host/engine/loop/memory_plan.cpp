@@ -254,10 +254,14 @@ std::optional<DoesNotFit> shortage_of_hosts(const std::vector<SeenMemory>& ranks
 
 }  // namespace
 
-void see_host(SeenMemory& seen, const std::string& name) {
+void see_host(SeenMemory& seen, const RankSeat& seat) {
+  const std::vector<std::string>& addresses = seat.nodes->addresses();
+  const bool has_hosts = !addresses.empty();  // simulated nodes share one
   const ddh::FreeMemory left = ddh::free_memory();
+  seen.host = has_hosts ? seat.node() : 0;
   seen.host_left = left.bytes;
-  const std::string of = name.empty() ? left.of : ddh::str(left.of, " (host ", name, ")");
+  const std::string of =
+      has_hosts ? ddh::str(left.of, " (host ", addresses[static_cast<size_t>(seat.node())], ")") : left.of;
   seen.host_left_of = {};
   of.copy(seen.host_left_of.data(), seen.host_left_of.size() - 1);
 }

@@ -96,8 +96,8 @@ struct SeenMemory {
   uint64_t host_left;
   std::array<char, 192> host_left_of;  // "this machine", "the control group /user.slice"; ends with 0
 };
-// Fills in what this process sees of its host. `name`: of the host, where there are several; else empty.
-void see_host(SeenMemory& seen, const std::string& name);
+// Fills in what the rank sees of its host.
+void see_host(SeenMemory& seen, const RankSeat& seat);
 struct FitQuestion {
   std::string device;  // its id
   bool device_has_memory;

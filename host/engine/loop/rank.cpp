@@ -191,11 +191,7 @@ class Rank : RankSetup {
     mine.planned = planned_memory();
     mine.device = services_.device->info();
     mine.addresses_left = ddh::free_addresses().bytes;
-    const Nodes& nodes = *services_.seat.nodes;
-    const auto node = static_cast<size_t>(services_.seat.node());
-    const bool has_hosts = !nodes.addresses().empty();  // simulated nodes share one
-    mine.host = has_hosts ? services_.seat.node() : 0;
-    see_host(mine, has_hosts ? nodes.addresses()[node] : "");
+    see_host(mine, services_.seat);
     std::vector<SeenMemory> all(static_cast<size_t>(services_.seat.world_size()));
     services_.comm->all_gather_bytes(&mine, all.data(), sizeof mine, "plan");
     if (is_first()) {

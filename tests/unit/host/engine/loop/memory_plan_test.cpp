@@ -6,6 +6,9 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
+#include "launch/kv.hpp"
+#include "launch/progress.hpp"
+
 using namespace ddhost;
 using Catch::Contains;
 
@@ -25,6 +28,19 @@ SeenMemory rank_on(int rank, const char* uuid, uint64_t device_left, uint64_t op
 }
 
 const FitQuestion kGpus{"gpu", true, false};
+
+class Seat {
+ public:
+  Seat(const Nodes& nodes, int rank)
+      : record_(progress_, rank), seat_{rank, std::make_shared<Nodes>(nodes), kv_, record_, 0} {}
+  [[nodiscard]] const RankSeat& get() const { return seat_; }
+
+ private:
+  KvLocal kv_;
+  Progress progress_{2};
+  ProgressOfRank record_;
+  RankSeat seat_;
+};
 
 }  // namespace
 
@@ -72,7 +88,7 @@ TEST_CASE("pages that ranks share count once on the machine, and in each process
 TEST_CASE("what the machine has not is refused, with the tag that takes it", "[unit]") {
   std::vector<SeenMemory> ranks = {rank_on(0, "", 0, 8)};
   ranks[0].planned.grad = uint64_t{1} << 60;
-  see_host(ranks[0], "");
+  see_host(ranks[0], Seat(Nodes(1, 0), 0).get());
   const std::optional<DoesNotFit> found = first_shortage(ranks, {"cpu", false, false});
   REQUIRE(found.has_value());
   CHECK(found->shortage.kind == MemoryKind::kHost);
@@ -84,10 +100,15 @@ TEST_CASE("each host has its own memory, and its name is in the error", "[unit]"
   std::vector<SeenMemory> ranks = {rank_on(0, "", 0, 60), rank_on(1, "", 0, 60)};
   for (SeenMemory& rank : ranks) rank.host_left = 60 + reserve;
   CHECK(first_shortage(ranks, {"cpu", false, false}).has_value());  // both on one
-  ranks[1].host = 1;
+  Nodes nodes(2, 1);
+  see_host(ranks[1], Seat(nodes, 1).get());
+  CHECK(ranks[1].host == 0);  // simulated nodes
+  nodes.set_addresses({"10.0.0.1", "10.0.0.2"});
+  see_host(ranks[1], Seat(nodes, 1).get());
+  CHECK(ranks[1].host == 1);
+  ranks[1].host_left = 60 + reserve;
   CHECK_FALSE(first_shortage(ranks, {"cpu", false, false}).has_value());
-  see_host(ranks[1], "10.0.0.2");
-  ranks[1].host_left = 59 + reserve;
+  --ranks[1].host_left;
   const std::optional<DoesNotFit> found = first_shortage(ranks, {"cpu", false, false});
   REQUIRE(found.has_value());
   CHECK_THAT(found->sentence, Contains("rank 1 will take") && Contains("(host 10.0.0.2) has"));
