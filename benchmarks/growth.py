@@ -36,7 +36,7 @@ def run(folder, *words):
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
     seconds = time.monotonic() - begin
     if done.returncode != 0:
-        sys.exit(f"growth.py: {' '.join(command)}\\nended with {done.returncode}: {done.stderr[-1000:]}")
+        sys.exit(f"growth.py: {' '.join(command)}\nended with {done.returncode}: {done.stderr[-1000:]}")
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     log = (run_dir / "log.txt").read_text(encoding="utf-8")
     shutil.rmtree(run_dir.parent)
@@ -148,7 +148,7 @@ def main():
     for row in rows:
         points = "  ".join(f"{value}: {ms:.1f}" for value, ms in zip(row["values"], row["times"]))
         mark = f"   above {row['limit']}" if row["is_marked"] else ""
-        print(f"{row['row']:11} exponent {row['exponent']:5.2f}{mark}\\n            {points}\\n            {row['meaning']}")
+        print(f"{row['row']:11} exponent {row['exponent']:5.2f}{mark}\n            {points}\n            {row['meaning']}")
 
 
 if __name__ == "__main__":

@@ -47,7 +47,8 @@ def measured(*command):
     stolen, every = ticks()
     path = os.path.join(BINARIES, command[0])
     try:
-        done = subprocess.run([path, *command[1:]], check=True, stdout=subprocess.PIPE, text=True)
+        done = subprocess.run([path, *command[1:]], check=True, stdout=subprocess.PIPE, text=True,
+                              env=dict(os.environ, OMP_NUM_THREADS="1"))  # as a rank of a run has
     except (OSError, subprocess.CalledProcessError) as error:
         sys.exit(f"quick.py: {command[0]} failed ({error}); build it with ./dev bench --quick")
     stolen_after, every_after = ticks()

@@ -5,7 +5,8 @@
 // a rank is a thread. Each layer has its own weight, gradient, input and output, as in the model, so small caches do not help.
 // Usage: step_limit [--ranks 2] [--rows 64] [--dtype fp32|bf16] [--rounds 5] IN:OUTxCOUNT... ; --rows: tokens of a rank.
 // Prints a JSON object: milliseconds of the products and of each layer with its library, and nanoseconds for an element that
-// the optimizer updates (28 bytes). Set OMP_NUM_THREADS=1.
+// the optimizer updates (28 bytes).
+#include <ATen/Parallel.h>
 #include <sys/mman.h>
 
 #include <barrier>
@@ -41,10 +42,12 @@ struct Request {
 };
 
 int64_t number(const std::string& text) {
+  constexpr long long kMost = 10'000'000;
   char* end = nullptr;
   const long long value = std::strtoll(text.c_str(), &end, 10);
-  if (text.empty() || *end != '\0' || value < 1)
-    ddh::fail(DDH_INVALID_ARGUMENT, "'", text, "' is no positive whole number; give IN:OUTxCOUNT, such as 768:3072x12");
+  if (text.empty() || *end != '\0' || value < 1 || value > kMost)
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", text, "' is no whole number from 1 to ", kMost,
+              "; a layer is IN:OUTxCOUNT, such as 768:3072x12");
   return value;
 }
 
@@ -122,33 +125,47 @@ struct Operands {
 // The ranks do the same at once. The time of a round is that of the slowest.
 class Ranks {
  public:
-  explicit Ranks(int n) : n_(n), together_(n) {}
+  explicit Ranks(int n) : n_(n), together_(std::make_unique<std::barrier<>>(n)) {}
 
   // Calls `prepare` of each rank, whose result is called once for warm-up and then in each round; milliseconds, the median.
   template <class Prepare>
   double milliseconds(int rounds, const Prepare& prepare) {
     std::vector<double> slowest(static_cast<size_t>(rounds), 0);
     std::vector<std::thread> threads;
+    std::exception_ptr failure;
     for (int rank = 0; rank < n_; ++rank)
       threads.emplace_back([&] {
-        auto body = prepare();
-        body();
-        for (double& round : slowest) {
-          together_.arrive_and_wait();
-          const auto begin = std::chrono::steady_clock::now();
-          body();
-          const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+        at::set_num_threads(1);  // as a rank on a machine whose cores are all taken by ranks
+        std::barrier<>& together = *together_;
+        try {
+          time(prepare(), together, slowest);
+        } catch (...) {
+          together.arrive_and_drop();
           const std::scoped_lock lock(mutex_);
-          round = std::max(round, took.count());
+          failure = std::current_exception();
         }
       });
     for (std::thread& thread : threads) thread.join();
+    if (failure) std::rethrow_exception(failure);
     return median(slowest);
   }
 
  private:
+  template <class Body>
+  void time(Body body, std::barrier<>& together, std::vector<double>& slowest) {
+    body();
+    for (double& round : slowest) {
+      together.arrive_and_wait();
+      const auto begin = std::chrono::steady_clock::now();
+      body();
+      const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+      const std::scoped_lock lock(mutex_);
+      round = std::max(round, took.count());
+    }
+  }
+
   int n_;
-  std::barrier<> together_;
+  std::unique_ptr<std::barrier<>> together_;
   std::mutex mutex_;
 };
 

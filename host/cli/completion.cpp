@@ -194,6 +194,8 @@ void print_fish(const Words& words, std::ostream& out) {
     if (command.actions.empty())
       print_fish_flags(words, command.name == kTrain[0] ? "not " + seen + others : seen + command.name, command.flags,
                        out);
+    else
+      print_fish_flags(words, seen + command.name + "; and not " + seen + joined(command.actions), command.flags, out);
     for (const auto& [action, flags] : command.flags_of_action)
       print_fish_flags(words, seen + command.name + "; and " + seen + action, flags, out);
   }

@@ -239,9 +239,9 @@ void MeasuredRuns::require_settings() {
   std::error_code ec;
   if (fs::exists(file, ec)) {
     Json before = settings_in(file);
-    if (before.contains("chosen_steps") && before["chosen_steps"].is_object()) chosen_steps_ = before["chosen_steps"];
+    chosen_steps_ = before.value("chosen_steps", Json::object());
     before.erase("chosen_steps");
-    if (before != settings)
+    if (before != settings || !chosen_steps_.is_object())
       ddh::fail(DDH_ALREADY_EXISTS, "'", args_.out.string(),
                 "' holds a comparison with other settings; give another --out, or remove it");
   }
@@ -259,7 +259,9 @@ void MeasuredRuns::settle_steps() {
   const int64_t given = steps_given_.empty() ? args_.steps : std::strtoll(steps_given_.c_str(), nullptr, 10);
   if (!steps_given_.empty() && given <= warm_up(given))
     ddh::fail(DDH_INVALID_ARGUMENT, "train.steps=", steps_given_, " leaves no step after the warm-up; give 4 or more");
-  if (given == 0 && chosen_steps_.empty()) choose_steps();
+  const bool all_known = std::all_of(cases_.begin(), cases_.end(),
+                                     [&](const Measured& one) { return chosen_steps_.contains(one.of.group()); });
+  if (given == 0 && !all_known) choose_steps();
   for (const Measured& one : cases_) {
     const Json chosen = chosen_steps_.value(one.of.group(), Json());
     steps_.push_back(given > 0                    ? given
@@ -277,7 +279,8 @@ void MeasuredRuns::choose_steps() {
   for (const auto& [model, time] : models) of_round -= time.start_s;
   for (const auto& [model, time] : models) {
     const double steps = of_round / static_cast<double>(models.size()) / std::max(time.step_s, 1e-6);
-    chosen_steps_[model] = std::clamp(static_cast<int64_t>(steps), kFewestSteps, kMostSteps);
+    if (!chosen_steps_.contains(model))  // else there may be rounds of it
+      chosen_steps_[model] = std::clamp(static_cast<int64_t>(steps), kFewestSteps, kMostSteps);
   }
   settings_["chosen_steps"] = chosen_steps_;
   if (StopSignals::seen() == 0) replace_durably(fs::absolute(args_.out) / kSettings, json_document(settings_));

@@ -52,6 +52,29 @@ TEST_CASE("a comparison leaves out what a file asks for beside the steps", "[cli
   CHECK(!fs::exists(in.file("compare/rounds/case-1-round-1/checkpoints")));
 }
 
+TEST_CASE("a comparison finds the steps of each model, also of one whose first short run failed", "[cli]") {
+  const Folder in;
+  const Words words = {"compare",          "--nproc",      "2",         "--rounds", "1",   "--out",
+                       in.file("compare"), "--strategies", "ddp,zero1", "--budget", "20s", "--model"};
+  const Words models = joined(words, {toy_model() + "," + test_plugin("toy_features")});
+  const auto chosen = [&] { return json::parse(read_text(in.file("compare/compare.json"))).at("chosen_steps"); };
+  REQUIRE(call_ddhost(models).code == 0);
+  json steps = chosen();
+  REQUIRE(steps.size() == 2);
+  for (const json& of_model : steps) CHECK((of_model >= 6 && of_model <= 200));
+  auto settings = nlohmann::ordered_json::parse(read_text(in.file("compare/compare.json")));
+  const std::string lost = steps.begin().key();
+  settings["chosen_steps"].erase(lost);
+  std::ofstream(in.file("compare/compare.json")) << settings;
+  const Said again = call_ddhost(models);
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  CHECK(chosen().contains(lost));
+  settings["chosen_steps"] = 11;
+  std::ofstream(in.file("compare/compare.json")) << settings;
+  CHECK_THAT(call_ddhost(models).err, Catch::Contains("other settings"));
+}
+
 TEST_CASE("a comparison does not go on with another text of its file, or a damaged record", "[cli]") {
   const Folder in;
   json config = toy_config();

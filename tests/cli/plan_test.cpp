@@ -241,11 +241,10 @@ TEST_CASE("a run that fits with the state of its optimizer on a disk is started 
                  Contains("strategy.offload_optimizer.device=nvme strategy.nvme_path=" + folder.file("run")));
 }
 
-TEST_CASE("a limit of a process's addresses refuses a training and an evaluation, too", "[cli]") {
+TEST_CASE("a limit of a process's addresses refuses a run, too", "[cli]") {
   const TempFolder folder;
-  const std::string command = GENERATE("train", "eval");
-  Process process({command, "--model", toy_model(), "--strategy", "ddp", "--nproc", "2", "model.width=256",
-                   "model.hidden=50000", "train.steps=1", "run.sample_tokens=0", "run.dir=" + folder.file("run")},
+  Process process({"--model", toy_model(), "--strategy", "ddp", "--nproc", "2", "model.width=256", "model.hidden=50000",
+                   "train.steps=1", "run.sample_tokens=0", "run.dir=" + folder.file("run")},
                   [] {
                     const rlimit limit{uint64_t{1} << 30, uint64_t{1} << 30};
                     setrlimit(RLIMIT_AS, &limit);
@@ -254,4 +253,20 @@ TEST_CASE("a limit of a process's addresses refuses a training and an evaluation
   INFO(process.err());
   CHECK(code == 1);
   CHECK_THAT(process.err(), Contains("does not fit") && Contains("ulimit -v"));
+}
+
+// The limit is the reserve of a rank, and its program takes some of that.
+TEST_CASE("an evaluation that does not fit is refused, without changes of a training", "[cli]") {
+  const TempFolder folder;
+  const std::string weights = folder.file("final.safetensors");
+  REQUIRE(toy_run({"train.steps=1", "train.save_final=" + weights}).code == 0);
+  Process process({"eval", "--model", toy_model(), "--weights", weights}, [] {
+    constexpr uint64_t kReserve = uint64_t{448} << 20;
+    const rlimit limit{kReserve, kReserve};
+    setrlimit(RLIMIT_AS, &limit);
+  });
+  const int code = process.wait();
+  INFO(process.err());
+  CHECK(code == 1);
+  CHECK_THAT(process.err(), Contains("does not fit") && Contains("ulimit -v") && !Contains("it fits with"));
 }
