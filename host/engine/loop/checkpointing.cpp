@@ -81,7 +81,7 @@ SaveSettings Checkpointing::save_settings(Due where) const {
   SaveSettings out{plan_.run_dir, settings_.in_background, settings_.most_bytes, services_.codec.get()};
   if (where != Due::in_memory) return out;
   out.run_dir = memory_.root();
-  out.by_host = memory_.by_host();
+  out.by_host = memory_.by_host(resumed_from_);
   out.memory_of = plan_.run_dir;
   return out;
 }

@@ -23,13 +23,14 @@ namespace ddhost {
 
 fs::path MemoryCheckpoints::root() const { return memory_root(plan_.run_dir, plan_.memory_by_host); }
 
-std::optional<HostSave> MemoryCheckpoints::by_host() const {
+std::optional<HostSave> MemoryCheckpoints::by_host(const fs::path& resumed_from) const {
   if (!plan_.memory_by_host) return std::nullopt;
-  return HostSave{services_.seat.nodes.get(), settings_.memory_copies, services_.seat.run_id, first_run()};
+  return HostSave{services_.seat.nodes.get(), settings_.memory_copies, services_.seat.run_id, first_run(resumed_from)};
 }
 
-uint64_t MemoryCheckpoints::first_run() const {
-  return plan_.memory_resume ? plan_.memory_resume->first_run : services_.seat.run_id;
+// A run that goes back to the disk takes another course than the one whose parts a host may still have.
+uint64_t MemoryCheckpoints::first_run(const fs::path& resumed_from) const {
+  return plan_.memory_resume && holds(resumed_from) ? plan_.memory_resume->first_run : services_.seat.run_id;
 }
 
 bool MemoryCheckpoints::holds(const fs::path& checkpoint) const {
@@ -40,7 +41,7 @@ StepNumbers MemoryCheckpoints::numbers_after(int64_t step, const fs::path& check
   const bool is_own = holds(checkpoint);
   StepNumbers out{step, step, 0, 0};
   if (is_own) out.begun = read_step_numbers(plan_.run_dir).value_or(StepNumbers{}).begun;
-  if (plan_.memory_by_host && (is_own || settings_.memory_every > 0)) out.first_run = first_run();
+  if (plan_.memory_by_host && (is_own || settings_.memory_every > 0)) out.first_run = first_run(checkpoint);
   return out;
 }
 

@@ -32,9 +32,10 @@ class MemoryCheckpoints {
   MemoryCheckpoints(RankServices& services, const RunPlan& plan, const CheckpointSettings& settings)
       : services_(services), plan_(plan), settings_(settings) {}
 
-  // For SaveSettings: the folder that takes the place of the run's, and what each host has of its own.
+  // For SaveSettings: the folder that takes the place of the run's, and what each host has of its own. `resumed_from`: the
+  // checkpoint from which the run goes on; "": it begins.
   [[nodiscard]] std::filesystem::path root() const;
-  [[nodiscard]] std::optional<HostSave> by_host() const;
+  [[nodiscard]] std::optional<HostSave> by_host(const std::filesystem::path& resumed_from) const;
 
   // Whether this is the folder of such a checkpoint.
   [[nodiscard]] bool holds(const std::filesystem::path& checkpoint) const;
@@ -68,7 +69,7 @@ class MemoryCheckpoints {
     uint64_t saved, whole;  // what the ranks save there, and all of it
   };
   [[nodiscard]] Size size_here(const StateSource& source, const CheckpointLayout& layout) const;
-  [[nodiscard]] uint64_t first_run() const;
+  [[nodiscard]] uint64_t first_run(const std::filesystem::path& resumed_from) const;
   void require_own_folder() const;
 
   RankServices& services_;
