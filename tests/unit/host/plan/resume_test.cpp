@@ -135,4 +135,8 @@ TEST_CASE("the ranks compare the run with a checkpoint in the memory of the host
   REQUIRE(warnings.size() == 2);
   CHECK_THAT(warnings[0], Catch::Contains("the bits will differ"));
   CHECK_THAT(warnings[1], Catch::Contains("the instructions of old"));
+  // The checkpoint on the disk, or the folder, may be of another configuration than the newer one in memory.
+  manifest.config = R"({"run": {"seed": 2}, "train": {"grad_accum_steps": 2}})";
+  CHECK_THAT(sentence_of([&] { run.plan.memory_resume->check(manifest, "it"); }),
+             Catch::Contains("the configuration differs from that of it: run.seed was 2 and is 1"));
 }
