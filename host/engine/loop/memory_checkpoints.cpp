@@ -144,14 +144,14 @@ void MemoryCheckpoints::require_room(const StateSource& source, const Checkpoint
   const Size size = size_here(source, layout);
   together(*services_.comm, "memory for checkpoints", [&] {
     if (!makes_files()) return;
-    make_memory_folder(plan_.run_dir);
     std::error_code ec;
     const fs::path folder = memory_folder(plan_.run_dir);
     if (plan_.memory_by_host) {
+      take_memory_folder(plan_.run_dir, services_.seat.run_id);
       fs::remove_all(checkpoints_folder(folder), ec);  // of a run on this host alone
       keep_parts_of_step(root(), resumed_step);
-      claim_memory_folder(plan_.run_dir, services_.seat.run_id);
     } else {
+      make_memory_folder(plan_.run_dir);
       fs::remove_all(parts_root(plan_.run_dir), ec);
       tidy_memory_folder(plan_.run_dir, resumed_step);
     }

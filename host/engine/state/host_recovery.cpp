@@ -173,8 +173,7 @@ void bring_together(const Comm& comm, const RankSeat& seat, const fs::path& run_
   together(comm, kHostsLabel, [&] {
     if (!makes_files) return;
     if (is_new) {
-      make_memory_folder(run_dir);
-      claim_memory_folder(run_dir, seat.run_id);
+      take_memory_folder(run_dir, seat.run_id);
       begin_checkpoint(root, found.step);
       write_durably(folder / kPartsManifest, text);
     }
