@@ -122,7 +122,8 @@ void take_memory_folder(const fs::path& run_dir, uint64_t run_id) {
     make_memory_folder(run_dir);
     if (claim_memory_folder(run_dir, run_id)) return;
   }
-  ddh::fail(DDH_FAILED_PRECONDITION, "'", memory_folder(run_dir).string(), "' is removed each time that this run makes ",
+  ddh::fail(DDH_FAILED_PRECONDITION, "'", memory_folder(run_dir).string(),
+            "' is removed each time that this run makes ",
             "it, so no checkpoints are kept there; end what removes it, or set checkpoint.memory_every=0");
 }
 

@@ -132,8 +132,8 @@ bool has_part_of(const fs::path& folder, uint64_t first_run) {
 void require_no_newer_of_others(const PreparedRun& run, const RunThere& there, int64_t step) {
   if (!there.numbers || !has_memory_folder(run.run_dir)) return;
   const bool by_host = run.memory_by_host;
-  std::vector<CheckpointPlace> others = by_host ? list_memory_checkpoints(run.run_dir, there.numbers->steps)
-                                                : list_checkpoints(parts_root(run.run_dir));
+  std::vector<CheckpointPlace> others =
+      by_host ? list_memory_checkpoints(run.run_dir, there.numbers->steps) : list_checkpoints(parts_root(run.run_dir));
   std::erase_if(others, [&](const CheckpointPlace& place) {
     return place.step <= step || (!by_host && !has_part_of(place.folder, there.numbers->first_run));
   });

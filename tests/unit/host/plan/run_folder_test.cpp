@@ -219,7 +219,8 @@ TEST_CASE("a host that has lost the head keeps its parts, because the run may st
   CHECK(run.has_parts());
 }
 
-TEST_CASE("a failed run on one host leaves the parts of a run of several hosts, unless the disk is newer", "[prepare]") {
+TEST_CASE("a failed run on one host leaves the parts of a run of several hosts, unless the disk is newer",
+          "[prepare]") {
   const bool is_on_disk = GENERATE(false, true);
   RunOfHosts run;
   if (is_on_disk) fs::create_directories(checkpoint_folder(run.dir(), 35));
