@@ -68,17 +68,22 @@ std::vector<MemoryCheckpoints::Place> MemoryCheckpoints::places() const {
   return out;
 }
 
-std::string MemoryCheckpoints::bring_together(const Place& place) const {
-  if (!place.parts) return "";
+MemoryCheckpoints::Lack MemoryCheckpoints::bring_together(const Place& place) const {
+  Lack out;
+  if (!place.parts) return out;
+  std::string cure;
   try {
-    ddhost::bring_together(*services_.comm, services_.seat, plan_.run_dir, *place.parts);
+    out.why = ddhost::bring_together(*services_.comm, services_.seat, plan_.run_dir, *place.parts);
+    out.is_damage = !out.why.empty();
   } catch (const ddh::Error& error) {
     if (error.code() != DDH_RESOURCE_EXHAUSTED) throw;  // another rank may have ended
-    return ddh::str("the checkpoint of step ", place.parts->step,
-                    " in the memory of the hosts can't be put together: ", error.what(), "; give ", ddh::kMemoryDisk,
-                    " more room");
+    out.why = error.what();
+    if (is_lack_of_room(out.why)) cure = ddh::str("; give ", ddh::kMemoryDisk, " more room");
   }
-  return "";
+  if (!out.why.empty())
+    out.why = ddh::str("the checkpoint of step ", place.parts->step,
+                       " in the memory of the hosts can't be put together: ", out.why, cure);
+  return out;
 }
 
 void MemoryCheckpoints::check(const Place& place, const Manifest& manifest) const {

@@ -45,8 +45,13 @@ class MemoryCheckpoints {
   // RunPlan::resume, and those in the memory of the hosts, the newest first. Throws if there is none and the run must not begin
   // anew. [collective]
   [[nodiscard]] std::vector<Place> places() const;
-  // Gives this host all of it. Returns why it can't, or "" [collective]
-  [[nodiscard]] std::string bring_together(const Place& place) const;
+  // Why the hosts can't have all of a checkpoint; "": they have.
+  struct Lack {
+    std::string why;
+    bool is_damage = false;
+  };
+  // Gives this host all of it. [collective]
+  [[nodiscard]] Lack bring_together(const Place& place) const;
   // Throws if the run can't go on from it. The head has done that where all of it was there. [collective]
   void check(const Place& place, const Manifest& manifest) const;
   // A damaged checkpoint is no longer listed.
