@@ -108,10 +108,23 @@ MemoryFolderId memory_folder_id(const fs::path& run_dir) {
   return {ddh::fnv1a(machine), static_cast<uint64_t>(info.st_dev), static_cast<uint64_t>(info.st_ino)};
 }
 
-void claim_memory_folder(const fs::path& run_dir, uint64_t run_id) {
-  if (!has_memory_folder(run_dir)) return;
+bool claim_memory_folder(const fs::path& run_dir, uint64_t run_id) {
+  if (!has_memory_folder(run_dir)) return false;
   const FolderLock lock(memory_folder(run_dir));
-  if (lock.is_there()) replace_durably(memory_folder(run_dir) / kOwner, hex(run_id));
+  if (!lock.is_there()) return false;
+  replace_durably(memory_folder(run_dir) / kOwner, hex(run_id));
+  return true;
+}
+
+void take_memory_folder(const fs::path& run_dir, uint64_t run_id) {
+  constexpr int kTries = 100;  // only the ends of runs before remove it
+  for (int i = 0; i < kTries; ++i) {
+    make_memory_folder(run_dir);
+    if (claim_memory_folder(run_dir, run_id)) return;
+  }
+  ddh::fail(DDH_FAILED_PRECONDITION, "'", memory_folder(run_dir).string(),
+            "' is removed each time that this run makes ",
+            "it, so no checkpoints are kept there; end what removes it, or set checkpoint.memory_every=0");
 }
 
 void remove_memory_folder_of(const fs::path& run_dir, uint64_t run_id) noexcept {

@@ -44,8 +44,11 @@ void tidy_memory_folder(const std::filesystem::path& run_dir, int64_t last_step)
 void remove_memory_folder(const std::filesystem::path& run_dir) noexcept;
 
 // On several hosts: notes that the folder, if there is one, is that of a run. A host that was cut off may still end the run
-// before, and then leaves the folder alone. Two processes may call them at once.
-void claim_memory_folder(const std::filesystem::path& run_dir, uint64_t run_id);
+// before, and then leaves the folder alone. Two processes may call them at once. False: there is none, or it was removed
+// meanwhile.
+bool claim_memory_folder(const std::filesystem::path& run_dir, uint64_t run_id);
+// Makes the folder and claims it.
+void take_memory_folder(const std::filesystem::path& run_dir, uint64_t run_id);
 void remove_memory_folder_of(const std::filesystem::path& run_dir, uint64_t run_id) noexcept;
 
 }  // namespace ddhost

@@ -5,6 +5,7 @@
 
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <ostream>
 
 #include "checkpoint/checkpoint_folder.hpp"
@@ -286,6 +287,25 @@ void open_page(const CommandLine& line, const Config& host, const Cluster* clust
   print_sentence("the page of this run: " + page->url());
 }
 
+// Of a run that lacks memory: with --fit the command line of the run that starts instead. Otherwise the outcome names the
+// changes that fit.
+std::optional<CommandLine> changed_to_fit(const CommandLine& line, Registry& registry, const RunPlace& place,
+                                          Outcome& outcome) {
+  const TriedChanges tried = changes_that_fit(line, registry, place, *outcome.shortage);
+  if (!line.fit || tried.changes.empty()) {
+    outcome.sentence += changes_text(tried);
+    if (tried.end.exit_code > 1) outcome.exit_code = tried.end.exit_code;  // a signal
+    return std::nullopt;
+  }
+  print_sentence(outcome.sentence);
+  const MemoryChange& change = tried.changes.front();
+  print_sentence("--fit: the run starts with " + change.text());
+  CommandLine changed = line;
+  changed.fit = false;
+  changed.overrides.insert(changed.overrides.end(), change.overrides.begin(), change.overrides.end());
+  return changed;
+}
+
 int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std::unique_ptr<LivePage>& page) {
   auto [user, notes] = read_user_files(line, line.overrides, registry);
   const std::vector<std::string> replaced = replace_excluded_options(user);
@@ -344,20 +364,9 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
     }
     return run_once(next, registry, out, page);
   }
-  if (outcome.shortage && cluster == nullptr) {
-    const TriedChanges tried = changes_that_fit(line, registry, place, *outcome.shortage);
-    if (line.fit && !tried.changes.empty()) {
-      print_sentence(outcome.sentence);
-      const MemoryChange& change = tried.changes.front();
-      print_sentence("--fit: the run starts with " + change.text());
-      CommandLine changed = line;
-      changed.fit = false;
-      changed.overrides.insert(changed.overrides.end(), change.overrides.begin(), change.overrides.end());
-      return run_once(changed, registry, out, page);
-    }
-    outcome.sentence += changes_text(tried);
-    if (tried.end.exit_code > 1) outcome.exit_code = tried.end.exit_code;  // a signal
-  }
+  if (outcome.shortage && cluster == nullptr)
+    if (const std::optional<CommandLine> changed = changed_to_fit(line, registry, place, outcome))
+      return run_once(*changed, registry, out, page);
   if (cluster == nullptr && !outcome.sentence.empty()) print_sentence(outcome.sentence);
   return outcome.exit_code;
 }

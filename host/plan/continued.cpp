@@ -277,8 +277,10 @@ std::vector<std::string> continue_configuration(const Manifest& manifest, Prepar
 }
 
 RunPlan::MemoryResume memory_resume(const PreparedRun& run, uint64_t first_run, const std::string& otherwise) {
-  return {first_run, otherwise,
-          [&run](const Manifest& manifest, const std::string& of) { return check_manifest(manifest, run, of); }};
+  return {first_run, otherwise, [&run](const Manifest& manifest, const std::string& of) {
+            check_config(Json::parse(manifest.config), run.config, of);
+            return check_manifest(manifest, run, of);
+          }};
 }
 
 }  // namespace ddhost

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/host_parts.hpp"
 #include "checkpoint/memory_folder.hpp"
 #include "ddh/sdk/kernels/counter_rng.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -105,12 +106,45 @@ std::optional<Manifest> open_newest(PreparedRun& run, const std::vector<Checkpoi
 }
 
 // That of --resume PATH, with which a run that starts again has begun.
-std::optional<Manifest> open_first(PreparedRun& run, const RunThere& there) {
+std::optional<Manifest> open_first(PreparedRun& run, const RunThere& there, std::string& damages) {
   if (run.wish.otherwise.empty()) return std::nullopt;
-  Manifest first = open_checkpoint(run.wish.otherwise);
-  if (there.numbers && there.numbers->begun != first.progress.step) return std::nullopt;
-  run.resume = {run.wish.otherwise};
-  return first;
+  try {
+    Manifest first = open_checkpoint(run.wish.otherwise);
+    if (there.numbers && there.numbers->begun != first.progress.step) return std::nullopt;
+    run.resume = {run.wish.otherwise};
+    return first;
+  } catch (const ddh::Error& error) {
+    if (!run.memory_resume || !is_damage(error)) throw;  // the hosts may have one in memory
+    damages = error.what();
+    return std::nullopt;
+  }
+}
+
+// Whether a folder of parts is of the run that is known by this number.
+bool has_part_of(const fs::path& folder, uint64_t first_run) {
+  const std::map<int32_t, std::optional<Part>> parts = list_parts(folder);
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](const auto& entry) { return entry.second && entry.second->head.first_run == first_run; });
+}
+
+// Throws if this host's memory has a checkpoint after `step` that this run can't read and would remove: one of several hosts
+// where it has this one alone, or the other way round.
+void require_no_newer_of_others(const PreparedRun& run, const RunThere& there, int64_t step) {
+  if (!there.numbers || !has_memory_folder(run.run_dir)) return;
+  const bool by_host = run.memory_by_host;
+  std::vector<CheckpointPlace> others =
+      by_host ? list_memory_checkpoints(run.run_dir, there.numbers->steps) : list_checkpoints(parts_root(run.run_dir));
+  std::erase_if(others, [&](const CheckpointPlace& place) {
+    return place.step <= step || (!by_host && !has_part_of(place.folder, there.numbers->first_run));
+  });
+  if (others.empty()) return;
+  const std::string folder = memory_folder(run.run_dir).string();
+  ddh::fail(DDH_FAILED_PRECONDITION, "the memory of this host has ", by_host ? "a" : "parts of a",
+            " checkpoint of step ", others.front().step, " (", folder, "), which the run in '", run.run_dir.string(),
+            "' has saved ", by_host ? "on this host alone" : "on several hosts", " and ",
+            by_host ? "several hosts" : "one host", " can't go on from; start it ",
+            by_host ? "without other hosts" : "with its hosts (launch.hostfile)", ", or remove ", folder,
+            " to go on from an older one");
 }
 
 std::string says_none(const PreparedRun& run) {
@@ -129,11 +163,12 @@ std::vector<std::string> choose_newest(PreparedRun& run) {
   std::vector<std::string> warnings;
   std::string damages;
   const RunThere there(run);
-  std::optional<Manifest> newest = open_newest(run, places, damages, warnings);
-  if (places.empty()) newest = open_first(run, there);
   // The hosts may have a checkpoint in memory that this process does not see: the ranks look for it.
   if (run.memory_by_host && there.numbers && there.numbers->steps > 0 && there.numbers->first_run != 0)
     run.memory_resume = memory_resume(run, there.numbers->first_run, "");
+  std::optional<Manifest> newest = open_newest(run, places, damages, warnings);
+  if (places.empty()) newest = open_first(run, there, damages);
+  require_no_newer_of_others(run, there, newest ? newest->progress.step : 0);
   if (newest) {
     for (std::string& one : continue_configuration(*newest, run, "'" + run.resume.front().string() + "'"))
       warnings.push_back(std::move(one));
@@ -146,7 +181,7 @@ std::vector<std::string> choose_newest(PreparedRun& run) {
   if (!run.memory_resume) return {says_none(run)};
   run.memory_resume->otherwise = otherwise;
   if (there.saved.is_object()) keep_choices(there.saved, run.config);
-  return {(places.empty() ? "there is no checkpoint in '" + run.run_dir.string() + "' yet: " : damages + "; ") +
+  return {(damages.empty() ? "there is no checkpoint in '" + run.run_dir.string() + "' yet: " : damages + "; ") +
           "the run goes on from one in the memory of its hosts" + (otherwise.empty() ? ", or begins at step 1" : "")};
 }
 

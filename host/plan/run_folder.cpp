@@ -285,12 +285,15 @@ std::string end_memory(const std::string& note, const Outcome& end, uint64_t run
   try {
     const fs::path folder = memory_folder(run_dir);
     const bool is_there = has_memory_folder(run_dir);
-    std::vector<CheckpointPlace> in_memory;
+    std::vector<CheckpointPlace> in_memory, of_others;
     if (is_there) in_memory = list_checkpoints(memory_root(run_dir, by_host));
+    if (is_there) of_others = list_checkpoints(memory_root(run_dir, !by_host));  // which choose_newest has refused
     const std::vector<CheckpointPlace> on_disk = list_checkpoints(run_dir);
-    const bool is_newest = !in_memory.empty() && (on_disk.empty() || on_disk.front().step < in_memory.front().step);
-    const bool stays = end.lost_head ? !in_memory.empty() : end.exit_code != 0 && is_newest;
-    if (is_there && !stays) remove_memory(run_dir, by_host, run_id);
+    const auto newer = [&](const std::vector<CheckpointPlace>& places) {
+      return !places.empty() && (on_disk.empty() || on_disk.front().step < places.front().step);
+    };
+    const bool stays = end.lost_head ? !in_memory.empty() : end.exit_code != 0 && newer(in_memory);
+    if (is_there && !stays && !(end.exit_code != 0 && newer(of_others))) remove_memory(run_dir, by_host, run_id);
     const std::string cure = ddh::str("--resume auto goes on from ", by_host ? "them" : "it", ", `ddhost runs rm ",
                                       run_dir.string(), "` removes ", by_host ? "those of its own host" : "it");
     if (stays && !by_host)
@@ -300,9 +303,9 @@ std::string end_memory(const std::string& note, const Outcome& end, uint64_t run
       return ddh::str("the parts of checkpoints in the memory of this host stay (", folder.string(), "): ", cure);
     // A head without ranks has no parts itself.
     const int64_t every = by_host && !is_member ? read["memory_every"].get<int64_t>() : 0;
-    const int64_t steps = read_step_numbers(run_dir).value_or(StepNumbers{}).steps;
-    if (end.exit_code != 0 && every > 0 && steps >= every &&
-        (on_disk.empty() || on_disk.front().step < steps / every * every))
+    const StepNumbers numbers = read_step_numbers(run_dir).value_or(StepNumbers{});
+    const int64_t saved = every > 0 ? numbers.steps / every * every : 0;
+    if (end.exit_code != 0 && saved > numbers.begun && (on_disk.empty() || on_disk.front().step < saved))
       return ddh::str("the hosts keep their parts of checkpoints in memory (", folder.parent_path().string(),
                       "): ", cure);
   } catch (const ddh::Error&) {

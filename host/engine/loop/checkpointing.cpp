@@ -81,7 +81,7 @@ SaveSettings Checkpointing::save_settings(Due where) const {
   SaveSettings out{plan_.run_dir, settings_.in_background, settings_.most_bytes, services_.codec.get()};
   if (where != Due::in_memory) return out;
   out.run_dir = memory_.root();
-  out.by_host = memory_.by_host();
+  out.by_host = memory_.by_host(resumed_from_);
   out.memory_of = plan_.run_dir;
   return out;
 }
@@ -121,8 +121,8 @@ void Checkpointing::load(const TrainOrder& order) {
     Manifest manifest;
     ReadCount count;
     const auto begin = std::chrono::steady_clock::now();
-    const std::string not_whole = memory_.bring_together(place);
-    std::string damage = not_whole;
+    const MemoryCheckpoints::Lack lack = memory_.bring_together(place);
+    std::string damage = lack.why;
     if (damage.empty())
       damage = first_damage(*services_.comm, "checkpoint: open", [&] { manifest = open_checkpoint(folder); });
     if (damage.empty()) {
@@ -168,7 +168,7 @@ void Checkpointing::load(const TrainOrder& order) {
       return;
     }
     if (services_.seat.rank == 0 && places.size() > 1) services_.log->warn("{}; this checkpoint is skipped", damage);
-    if (places.size() > 1 && not_whole.empty()) memory_.set_aside(place);
+    if (places.size() > 1 && (lack.why.empty() || lack.is_damage)) memory_.set_aside(place);
     damages += (damages.empty() ? "" : "; ") + damage;
   }
   ddh::fail(DDH_DATA_LOSS, "no checkpoint can be loaded: ", damages,
@@ -393,7 +393,7 @@ void Checkpointing::save_on_exit(TrainProgress progress) {
   }
 }
 
-// What a folder in memory lacks is no space on a disk.
+// Names the checkpoint, and the cure.
 template <class Body>
 void Checkpointing::told_of_memory(Body&& body) const {
   try {
@@ -402,7 +402,9 @@ void Checkpointing::told_of_memory(Body&& body) const {
     if (where_ != Due::in_memory || error.code() != DDH_RESOURCE_EXHAUSTED) throw;
     throw ddh::Error(error.code(),
                      ddh::str("the checkpoint in memory of step ", last_begun_, " is not saved: ", error.what(),
-                              "; give ", ddh::kMemoryDisk, " more room, or set ", "checkpoint.memory_every=0"));
+                              is_lack_of_room(error.what()) ? ddh::str("; give ", ddh::kMemoryDisk, " more room, or")
+                                                            : "; remove the cause, or",
+                              " set checkpoint.memory_every=0"));
   }
 }
 

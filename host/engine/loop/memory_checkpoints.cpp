@@ -23,13 +23,14 @@ namespace ddhost {
 
 fs::path MemoryCheckpoints::root() const { return memory_root(plan_.run_dir, plan_.memory_by_host); }
 
-std::optional<HostSave> MemoryCheckpoints::by_host() const {
+std::optional<HostSave> MemoryCheckpoints::by_host(const fs::path& resumed_from) const {
   if (!plan_.memory_by_host) return std::nullopt;
-  return HostSave{services_.seat.nodes.get(), settings_.memory_copies, services_.seat.run_id, first_run()};
+  return HostSave{services_.seat.nodes.get(), settings_.memory_copies, services_.seat.run_id, first_run(resumed_from)};
 }
 
-uint64_t MemoryCheckpoints::first_run() const {
-  return plan_.memory_resume ? plan_.memory_resume->first_run : services_.seat.run_id;
+// A run that goes back to the disk takes another course than the one whose parts a host may still have.
+uint64_t MemoryCheckpoints::first_run(const fs::path& resumed_from) const {
+  return plan_.memory_resume && holds(resumed_from) ? plan_.memory_resume->first_run : services_.seat.run_id;
 }
 
 bool MemoryCheckpoints::holds(const fs::path& checkpoint) const {
@@ -40,7 +41,7 @@ StepNumbers MemoryCheckpoints::numbers_after(int64_t step, const fs::path& check
   const bool is_own = holds(checkpoint);
   StepNumbers out{step, step, 0, 0};
   if (is_own) out.begun = read_step_numbers(plan_.run_dir).value_or(StepNumbers{}).begun;
-  if (plan_.memory_by_host && (is_own || settings_.memory_every > 0)) out.first_run = first_run();
+  if (plan_.memory_by_host && (is_own || settings_.memory_every > 0)) out.first_run = first_run(checkpoint);
   return out;
 }
 
@@ -67,17 +68,22 @@ std::vector<MemoryCheckpoints::Place> MemoryCheckpoints::places() const {
   return out;
 }
 
-std::string MemoryCheckpoints::bring_together(const Place& place) const {
-  if (!place.parts) return "";
+MemoryCheckpoints::Lack MemoryCheckpoints::bring_together(const Place& place) const {
+  Lack out;
+  if (!place.parts) return out;
+  std::string cure;
   try {
-    ddhost::bring_together(*services_.comm, services_.seat, plan_.run_dir, *place.parts);
+    out.why = ddhost::bring_together(*services_.comm, services_.seat, plan_.run_dir, *place.parts);
+    out.is_damage = !out.why.empty();
   } catch (const ddh::Error& error) {
     if (error.code() != DDH_RESOURCE_EXHAUSTED) throw;  // another rank may have ended
-    return ddh::str("the checkpoint of step ", place.parts->step,
-                    " in the memory of the hosts can't be put together: ", error.what(), "; give ", ddh::kMemoryDisk,
-                    " more room");
+    out.why = error.what();
+    if (is_lack_of_room(out.why)) cure = ddh::str("; give ", ddh::kMemoryDisk, " more room");
   }
-  return "";
+  if (!out.why.empty())
+    out.why = ddh::str("the checkpoint of step ", place.parts->step,
+                       " in the memory of the hosts can't be put together: ", out.why, cure);
+  return out;
 }
 
 void MemoryCheckpoints::check(const Place& place, const Manifest& manifest) const {
@@ -143,14 +149,14 @@ void MemoryCheckpoints::require_room(const StateSource& source, const Checkpoint
   const Size size = size_here(source, layout);
   together(*services_.comm, "memory for checkpoints", [&] {
     if (!makes_files()) return;
-    make_memory_folder(plan_.run_dir);
     std::error_code ec;
     const fs::path folder = memory_folder(plan_.run_dir);
     if (plan_.memory_by_host) {
+      take_memory_folder(plan_.run_dir, services_.seat.run_id);
       fs::remove_all(checkpoints_folder(folder), ec);  // of a run on this host alone
       keep_parts_of_step(root(), resumed_step);
-      claim_memory_folder(plan_.run_dir, services_.seat.run_id);
     } else {
+      make_memory_folder(plan_.run_dir);
       fs::remove_all(parts_root(plan_.run_dir), ec);
       tidy_memory_folder(plan_.run_dir, resumed_step);
     }

@@ -32,9 +32,10 @@ class MemoryCheckpoints {
   MemoryCheckpoints(RankServices& services, const RunPlan& plan, const CheckpointSettings& settings)
       : services_(services), plan_(plan), settings_(settings) {}
 
-  // For SaveSettings: the folder that takes the place of the run's, and what each host has of its own.
+  // For SaveSettings: the folder that takes the place of the run's, and what each host has of its own. `resumed_from`: the
+  // checkpoint from which the run goes on; "": it begins.
   [[nodiscard]] std::filesystem::path root() const;
-  [[nodiscard]] std::optional<HostSave> by_host() const;
+  [[nodiscard]] std::optional<HostSave> by_host(const std::filesystem::path& resumed_from) const;
 
   // Whether this is the folder of such a checkpoint.
   [[nodiscard]] bool holds(const std::filesystem::path& checkpoint) const;
@@ -44,8 +45,13 @@ class MemoryCheckpoints {
   // RunPlan::resume, and those in the memory of the hosts, the newest first. Throws if there is none and the run must not begin
   // anew. [collective]
   [[nodiscard]] std::vector<Place> places() const;
-  // Gives this host all of it. Returns why it can't, or "" [collective]
-  [[nodiscard]] std::string bring_together(const Place& place) const;
+  // Why the hosts can't have all of a checkpoint; "": they have.
+  struct Lack {
+    std::string why;
+    bool is_damage = false;
+  };
+  // Gives this host all of it. [collective]
+  [[nodiscard]] Lack bring_together(const Place& place) const;
   // Throws if the run can't go on from it. The head has done that where all of it was there. [collective]
   void check(const Place& place, const Manifest& manifest) const;
   // A damaged checkpoint is no longer listed.
@@ -68,7 +74,7 @@ class MemoryCheckpoints {
     uint64_t saved, whole;  // what the ranks save there, and all of it
   };
   [[nodiscard]] Size size_here(const StateSource& source, const CheckpointLayout& layout) const;
-  [[nodiscard]] uint64_t first_run() const;
+  [[nodiscard]] uint64_t first_run(const std::filesystem::path& resumed_from) const;
   void require_own_folder() const;
 
   RankServices& services_;

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <string>
 
@@ -28,6 +30,11 @@ inline double free_bytes(const std::filesystem::path& folder) {
 // before stays until the next is whole, and after a restart the host has a `whole` one.
 inline uint64_t memory_needed(uint64_t saves, uint64_t whole, bool has_one) {
   return has_one ? saves : saves + std::max(saves, whole);
+}
+
+// Whether this sentence is about a lack of room. The failure may be of another host, so its text is all that is known.
+inline bool is_lack_of_room(const std::string& failure) {
+  return failure.find(std::strerror(ENOSPC)) != std::string::npos;
 }
 
 // "12.3 MiB"

@@ -18,8 +18,8 @@ struct StepNumbers {
   int64_t begun = 0;  // the step after which the run began: 0, or that of a checkpoint
   int64_t steps = 0;  // the last step that is done
   int64_t saved = 0;  // the step of the newest checkpoint that the run has saved in its folder; 0: none
-  // The id of the run that began here, which those that resume it keep: their checkpoints in the memory of several hosts name
-  // it. 0: there are none.
+  // The id of the run that began here, or went on here from the disk. Those that go on from the memory of several hosts keep
+  // it, and their checkpoints there name it. 0: there are none.
   uint64_t first_run = 0;
   bool operator==(const StepNumbers&) const = default;
 };

@@ -258,8 +258,10 @@ void CheckpointSave::commit_parts() {
     PartFiles files(folder, manifest_);
     write_part(folder, own_part(sum_of(text.data(), text.size()), files));
   });
-  if (settings_.by_host->copies > 1)
-    move_parts(comm_, moves_to_next_host(*settings_.by_host->nodes), folder, manifest_);
+  if (settings_.by_host->copies > 1) {
+    const std::string damage = move_parts(comm_, moves_to_next_host(*settings_.by_host->nodes), folder, manifest_);
+    if (!damage.empty()) ddh::fail(DDH_RESOURCE_EXHAUSTED, damage);  // as where a rank can't write
+  }
   together(comm_, "checkpoint: commit", [&] {
     if (makes_files()) publish_folder(folder, checkpoint_folder(settings_.run_dir, step()));
   });

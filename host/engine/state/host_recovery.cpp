@@ -155,7 +155,7 @@ FoundInMemory find_in_memory(const Comm& comm, const RankSeat& seat, const fs::p
   return out;
 }
 
-void bring_together(const Comm& comm, const RankSeat& seat, const fs::path& run_dir, const FoundParts& found) {
+std::string bring_together(const Comm& comm, const RankSeat& seat, const fs::path& run_dir, const FoundParts& found) {
   const Nodes& nodes = *seat.nodes;
   const fs::path root = parts_root(run_dir), whole = checkpoint_folder(root, found.step);
   std::set<int32_t> hosts;  // that have parts of it
@@ -165,22 +165,25 @@ void bring_together(const Comm& comm, const RankSeat& seat, const fs::path& run_
   const fs::path folder = is_new ? partial_folder(root, found.step) : whole;
   const int32_t giver = found.holders.front().front();
   std::string text;
-  together(comm, kHostsLabel, [&] {
+  Manifest manifest;
+  std::string damage = first_damage(comm, kHostsLabel, [&] {
     if (comm.rank() == giver) text = read_whole(whole / kPartsManifest);
   });
+  if (!damage.empty()) return damage;
   broadcast_text(comm, text, giver, kHostsLabel);
-  Manifest manifest = parse_manifest(text, (whole / kPartsManifest).string());
+  damage = first_damage(comm, kHostsLabel, [&] { manifest = parse_manifest(text, (whole / kPartsManifest).string()); });
+  if (!damage.empty()) return damage;
   together(comm, kHostsLabel, [&] {
     if (!makes_files) return;
     if (is_new) {
-      make_memory_folder(run_dir);
-      claim_memory_folder(run_dir, seat.run_id);
+      take_memory_folder(run_dir, seat.run_id);
       begin_checkpoint(root, found.step);
       write_durably(folder / kPartsManifest, text);
     }
     PartFiles(folder, manifest).make();
   });
-  move_parts(comm, moves_to_all_hosts(found, nodes), folder, manifest);
+  damage = move_parts(comm, moves_to_all_hosts(found, nodes), folder, manifest);
+  if (!damage.empty()) return damage;
   together(comm, kHostsLabel, [&] {
     if (makes_files && is_new) publish_folder(folder, whole);
   });
@@ -188,6 +191,7 @@ void bring_together(const Comm& comm, const RankSeat& seat, const fs::path& run_
   together(comm, kHostsLabel, [&] {
     if (makes_files) complete_checkpoint(whole, manifest);
   });
+  return "";
 }
 
 }  // namespace ddhost

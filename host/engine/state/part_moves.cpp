@@ -60,15 +60,15 @@ class Mover {
         in_(out_.size()),
         most_(std::max(kChunkBytes, kMostSentBytes / most_partners(moves))) {}
 
-  void run() {
-    together(comm_, kPartsLabel, [&] { read_notes(); });
-    exchange_notes();
+  std::string run() {
+    if (std::string gone = first_damage(comm_, kPartsLabel, [&] { read_notes(); }); !gone.empty()) return gone;
+    if (std::string damage = exchange_notes(); !damage.empty()) return damage;
     while (comm_.any(!all_done(out_) || !all_done(in_), kPartsLabel)) exchange_ranges();
     // A rank that can't read sends bytes of no meaning, so its failure is told before the doubts of others.
     together(comm_, kPartsLabel, [&] {
       if (failure_[0] != '\0') ddh::fail(DDH_RESOURCE_EXHAUSTED, failure_.data());
     });
-    together(comm_, kPartsLabel, [&] {
+    return first_damage(comm_, kPartsLabel, [&] {
       if (doubt_[0] != '\0') ddh::fail(DDH_DATA_LOSS, doubt_.data());
       for (const Lane& lane : in_)
         for (const Part& part : lane.parts) write_part(folder_, part);
@@ -92,7 +92,7 @@ class Mover {
   }
 
   // The receivers learn which ranges come.
-  void exchange_notes() {
+  std::string exchange_notes() {
     std::string sent, received;
     std::vector<uint64_t> of_each(out_.size(), sizeof(uint64_t)), counts, in_counts(out_.size());
     for (const Lane& lane : out_) {
@@ -120,7 +120,7 @@ class Mover {
           at += sizeof bytes + bytes;
         }
     });
-    together(comm_, kPartsLabel, [&] {
+    return first_damage(comm_, kPartsLabel, [&] {
       if (failure_[0] != '\0') ddh::fail(DDH_DATA_LOSS, failure_.data());
     });
   }
@@ -192,9 +192,9 @@ std::vector<PartMove> moves_to_next_host(const Nodes& nodes) {
   return out;
 }
 
-void move_parts(const Comm& comm, const std::vector<PartMove>& moves, const fs::path& folder,
-                const Manifest& manifest) {
-  if (!moves.empty()) Mover(comm, moves, folder, manifest).run();
+std::string move_parts(const Comm& comm, const std::vector<PartMove>& moves, const fs::path& folder,
+                       const Manifest& manifest) {
+  return moves.empty() ? "" : Mover(comm, moves, folder, manifest).run();
 }
 
 }  // namespace ddhost

@@ -25,9 +25,10 @@ struct PartMove {
 std::vector<PartMove> moves_to_next_host(const Nodes& nodes);
 
 // Makes all moves; `moves` is the same on all ranks. A part is noted when all of it is there, with its checksums. `folder`: of
-// this host. Throws on all ranks if one of them can't read or write. [collective]
-void move_parts(const Comm& comm, const std::vector<PartMove>& moves, const std::filesystem::path& folder,
-                const Manifest& manifest);
+// this host. Returns the first damage (first_damage), or "". Throws on all ranks if one of them can't read or write.
+// [collective]
+[[nodiscard]] std::string move_parts(const Comm& comm, const std::vector<PartMove>& moves,
+                                     const std::filesystem::path& folder, const Manifest& manifest);
 
 // A checkpoint of which the hosts have all parts.
 struct FoundParts {
@@ -54,8 +55,8 @@ std::vector<PartMove> moves_to_all_hosts(const FoundParts& found, const Nodes& n
 void keep_found_parts(const std::filesystem::path& run_dir, const std::vector<FoundParts>& whole);
 
 // Gives each host the parts that it lacks, and makes it a checkpoint there: checkpoint_folder(parts_root(run_dir), step).
-// Throws on all ranks if one of them can't. [collective]
-void bring_together(const Comm& comm, const RankSeat& seat, const std::filesystem::path& run_dir,
-                    const FoundParts& found);
+// Returns the first damage, or "". Throws on all ranks if one of them can't read or write. [collective]
+[[nodiscard]] std::string bring_together(const Comm& comm, const RankSeat& seat, const std::filesystem::path& run_dir,
+                                         const FoundParts& found);
 
 }  // namespace ddhost

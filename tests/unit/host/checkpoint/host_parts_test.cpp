@@ -164,7 +164,7 @@ TEST_CASE("a run goes on from the parts of its own runs, of which all are there"
   keep_found_parts(host.run(), found.whole);
   CHECK_FALSE(fs::exists(host.folder(30)));
   CHECK_FALSE(fs::exists(host.folder(40)));
-  bring_together(*host.services().comm, host.services().seat, host.run(), found.whole[0]);
+  CHECK(bring_together(*host.services().comm, host.services().seat, host.run(), found.whole[0]).empty());
   CHECK(open_checkpoint(host.folder(20)).progress.step == 20);
 
   std::ofstream(host.folder(20) / "model.safetensors") << "8 bytes.8 bites.";
@@ -187,9 +187,46 @@ TEST_CASE("a run that goes on from its own memory has begun where it began", "[c
   CHECK(memory.numbers_after(30, host.folder(30)) == StepNumbers{4, 30, 0, 9});
   CHECK(memory.numbers_after(30, checkpoint_folder(host.run(), 30)) == StepNumbers{30, 30, 0, 0});
   settings.memory_every = 10;
-  CHECK(memory.numbers_after(30, checkpoint_folder(host.run(), 30)) == StepNumbers{30, 30, 0, 9});
+  REQUIRE(host.services().seat.run_id != 9);
+  CHECK(memory.by_host(host.folder(30))->first_run == 9);
+  // From the disk it takes another course than the one whose parts a host may still have.
+  const uint64_t own = host.services().seat.run_id;
+  CHECK(memory.numbers_after(30, checkpoint_folder(host.run(), 30)) == StepNumbers{30, 30, 0, own});
+  CHECK(memory.by_host(checkpoint_folder(host.run(), 30))->first_run == own);
   plan.memory_resume.reset();
   CHECK(memory.numbers_after(0, "").first_run == host.services().seat.run_id);
+}
+
+TEST_CASE("why parts can't be put together is told, and more room is named only where it lacks", "[checkpoint]") {
+  OneHost host;
+  host.save(10, 9);
+  RunPlan plan;
+  plan.run_dir = host.run();
+  plan.memory_by_host = true;
+  const CheckpointSettings settings;
+  const MemoryCheckpoints memory(host.services(), plan, settings);
+  const FoundInMemory found = host.find(9);
+  REQUIRE(found.whole.size() == 1);
+  const MemoryCheckpoints::Place place{host.folder(10), found.whole[0]};
+  SECTION("damage") {
+    const bool is_gone = GENERATE(false, true);
+    if (is_gone)
+      fs::remove(host.folder(10) / kPartsManifest);
+    else
+      std::ofstream(host.folder(10) / kPartsManifest) << "{";
+    const MemoryCheckpoints::Lack lack = memory.bring_together(place);
+    CHECK(lack.is_damage);
+    CHECK_THAT(lack.why, Catch::Contains("of step 10") && Catch::Contains(kPartsManifest));
+    CHECK_THAT(lack.why, !Catch::Contains("more room"));
+  }
+  SECTION("a file that can't be written") {
+    fs::create_directories(host.folder(10) / "manifest.json" / "in the way");
+    const MemoryCheckpoints::Lack lack = memory.bring_together(place);
+    CHECK_FALSE(lack.is_damage);
+    CHECK_THAT(lack.why, Catch::Contains("manifest.json") && !Catch::Contains("more room"));
+  }
+  CHECK(is_lack_of_room("cannot write 'a': No space left on device; free some space"));
+  CHECK_FALSE(is_lack_of_room("cannot write 'a': Is a directory"));
 }
 
 TEST_CASE("a host needs memory for what it saves twice, or once beside all of a checkpoint", "[checkpoint]") {

@@ -57,12 +57,11 @@ TEST_CASE("a folder that others can fill is not used, and stays", "[checkpoint]"
 
 TEST_CASE("the folder of a run that has claimed it is not removed for another one", "[checkpoint]") {
   const TempFolder run;
-  claim_memory_folder(run.path(), 1);  // there is none
+  CHECK_FALSE(claim_memory_folder(run.path(), 1));  // there is none
   remove_memory_folder_of(run.path(), 1);
   CHECK_FALSE(has_memory_folder(run.path()));
-  make_memory_folder(run.path());
-  claim_memory_folder(run.path(), 1);
-  claim_memory_folder(run.path(), 2);
+  take_memory_folder(run.path(), 1);
+  CHECK(claim_memory_folder(run.path(), 2));
   remove_memory_folder_of(run.path(), 1);
   CHECK(has_memory_folder(run.path()));
   remove_memory_folder_of(run.path(), 2);
@@ -75,13 +74,26 @@ TEST_CASE("the folder of a run that has claimed it is not removed for another on
 TEST_CASE("a folder that is claimed at any time while it is removed for another run stays", "[checkpoint]") {
   const TempFolder run;
   for (int i = 0; i < 200; ++i) {
-    make_memory_folder(run.path());
-    claim_memory_folder(run.path(), 1);
-    std::thread claims([&] { claim_memory_folder(run.path(), 2); });
+    take_memory_folder(run.path(), 1);
+    bool is_claimed = false;
+    std::thread claims([&] { is_claimed = claim_memory_folder(run.path(), 2); });
     remove_memory_folder_of(run.path(), 1);
     claims.join();
     // Claimed before, it stays; removed before, there was none to claim.
-    if (has_memory_folder(run.path())) CHECK(fs::exists(memory_folder(run.path()) / "run"));
+    CHECK(has_memory_folder(run.path()) == is_claimed);
+    remove_memory_folder_of(run.path(), 2);
+    CHECK_FALSE(has_memory_folder(run.path()));
+  }
+}
+
+TEST_CASE("a folder that is taken is there, also while the run before removes its own", "[checkpoint]") {
+  const TempFolder run;
+  for (int i = 0; i < 200; ++i) {
+    take_memory_folder(run.path(), 1);
+    std::thread takes([&] { take_memory_folder(run.path(), 2); });
+    remove_memory_folder_of(run.path(), 1);
+    takes.join();
+    CHECK(has_memory_folder(run.path()));
     remove_memory_folder_of(run.path(), 2);
     CHECK_FALSE(has_memory_folder(run.path()));
   }

@@ -8,6 +8,9 @@
 #include <fstream>
 
 #include "base/durable.hpp"
+#include "checkpoint/checkpoint_folder.hpp"
+#include "checkpoint/host_parts.hpp"
+#include "checkpoint/memory_folder.hpp"
 #include "engine/record/step_count.hpp"
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/throws.hpp"
@@ -113,11 +116,46 @@ TEST_CASE("a run that starts again goes on from its own checkpoints, or from tha
   CHECK(changed.plan.resume.empty());
   CHECK_THAT(changed.plan.memory_resume->otherwise, Catch::Contains("began with the checkpoint of step 3"));
 
+  Resumed damaged({4, 37, 0, 9});  // the hosts may have a newer one
+  damaged.plan.wish.otherwise = Resumed::save(damaged.folder() / "other", 4);
+  fs::remove(damaged.plan.wish.otherwise / "COMPLETE");
+  const std::vector<std::string> said = choose_checkpoints(damaged.plan);
+  REQUIRE(said.size() == 1);
+  CHECK_THAT(said[0], Catch::Contains("no file COMPLETE") && Catch::Contains("in the memory of its hosts"));
+  CHECK(damaged.plan.resume.empty());
+  CHECK_THAT(damaged.plan.memory_resume->otherwise, Catch::Contains("began with the checkpoint of step 4"));
+  Resumed none({4, 37, 0, 0});
+  none.plan.wish.otherwise = damaged.plan.wish.otherwise;
+  CHECK_THAT(sentence_of([&] { choose_checkpoints(none.plan); }), Catch::Contains("no file COMPLETE"));
+
   Resumed has_own({4, 37, 30, 9});
   has_own.plan.wish.otherwise = first;
   const fs::path own = Resumed::save(has_own.folder(), 30);
   choose_checkpoints(has_own.plan);
   CHECK(has_own.plan.resume == std::vector<fs::path>{own});
+}
+
+TEST_CASE("a run does not go on where the other kind of run has a newer checkpoint in memory", "[prepare]") {
+  const bool by_host = GENERATE(false, true);
+  const int64_t on_disk = GENERATE(20, 30);
+  const uint64_t first_run = GENERATE(9, 8);  // 8: parts of an earlier run
+  Resumed run({0, 37, on_disk, 9});
+  run.plan.memory_by_host = by_host;
+  const fs::path own = Resumed::save(run.folder(), on_disk);
+  make_memory_folder(run.folder());
+  const fs::path newer = checkpoint_folder(memory_root(run.folder(), !by_host), 30);
+  fs::create_directories(newer);
+  if (!by_host) write_part(newer, {{7, first_run, 30, 2, 0, 0}, {}});
+  const std::string said = sentence_of([&] { choose_checkpoints(run.plan); });
+  if (on_disk == 30 || (!by_host && first_run == 8)) {
+    CHECK(said.empty());
+    CHECK(run.plan.resume == std::vector<fs::path>{own});
+  } else {
+    CHECK_THAT(said, Catch::Contains("checkpoint of step 30") &&
+                         Catch::Contains(by_host ? "start it without other hosts" : "start it with its hosts"));
+    CHECK(fs::exists(newer));
+  }
+  remove_memory_folder(run.folder());
 }
 
 TEST_CASE("the ranks compare the run with a checkpoint in the memory of the hosts", "[prepare]") {
@@ -135,4 +173,8 @@ TEST_CASE("the ranks compare the run with a checkpoint in the memory of the host
   REQUIRE(warnings.size() == 2);
   CHECK_THAT(warnings[0], Catch::Contains("the bits will differ"));
   CHECK_THAT(warnings[1], Catch::Contains("the instructions of old"));
+  // The checkpoint on the disk, or the folder, may be of another configuration than the newer one in memory.
+  manifest.config = R"({"run": {"seed": 2}, "train": {"grad_accum_steps": 2}})";
+  CHECK_THAT(sentence_of([&] { run.plan.memory_resume->check(manifest, "it"); }),
+             Catch::Contains("the configuration differs from that of it: run.seed was 2 and is 1"));
 }

@@ -41,11 +41,11 @@ void clean_up(PreparedRun& run) {
 // A run with other launchers after 37 steps, whose parts of checkpoints here are those of steps 20 and 30.
 class RunOfHosts {
  public:
-  RunOfHosts() : run_(plan_for(folder_.path() / "a", "the command line")) {
+  explicit RunOfHosts(const StepNumbers& start = {}) : run_(plan_for(folder_.path() / "a", "the command line")) {
     run_.memory_by_host = true;
     run_.config.set("checkpoint.memory_every", 10, "the command line");
     make_run_folder(run_);
-    StepCount(run_.run_dir, {}).done(37);
+    StepCount(run_.run_dir, start).done(37);
     make_memory_folder(run_.run_dir);
     claim_memory_folder(run_.run_dir, /*run_id=*/7);
     for (const int64_t step : {20, 30}) fs::create_directories(checkpoint_folder(parts_root(run_.run_dir), step));
@@ -60,6 +60,14 @@ class RunOfHosts {
     end.exit_code = exit_code;
     end.lost_head = lost_head;
     return end_memory(is_member ? member_note(run_.run_dir) : folder_note(run_), end, run_id);
+  }
+  // A run in the same folder on this host alone.
+  [[nodiscard]] std::string end_alone(int exit_code) {
+    run_.memory_by_host = false;
+    run_.lock.reset();
+    Outcome end;
+    end.exit_code = exit_code;
+    return end_memory(folder_note(run_), end, 0);
   }
   [[nodiscard]] bool has_parts() const { return has_memory_folder(run_.run_dir); }
 
@@ -209,4 +217,33 @@ TEST_CASE("a host that has lost the head keeps its parts, because the run may st
   fs::create_directories(checkpoint_folder(run.dir(), 35));
   CHECK_THAT(run.end(/*is_member=*/true, 1, /*lost_head=*/true), Catch::Contains("in the memory of this host stay"));
   CHECK(run.has_parts());
+}
+
+TEST_CASE("a failed run on one host leaves the parts of a run of several hosts, unless the disk is newer",
+          "[prepare]") {
+  const bool is_on_disk = GENERATE(false, true);
+  RunOfHosts run;
+  if (is_on_disk) fs::create_directories(checkpoint_folder(run.dir(), 35));
+  CHECK(run.end_alone(1).empty());
+  CHECK(run.has_parts() != is_on_disk);
+  CHECK(run.end_alone(0).empty());
+  CHECK_FALSE(run.has_parts());
+}
+
+TEST_CASE("a failed run of several hosts leaves a checkpoint of a run on one host", "[prepare]") {
+  const bool is_member = GENERATE(false, true);
+  const RunOfHosts run;
+  fs::remove_all(parts_root(run.dir()));
+  fs::create_directories(checkpoint_folder(memory_folder(run.dir()), 30));
+  static_cast<void>(run.end(is_member, 1));
+  CHECK(run.has_parts());
+  CHECK(run.end(is_member, 0).empty());
+  CHECK_FALSE(run.has_parts());
+}
+
+TEST_CASE("the head tells of parts only if the run has saved some", "[prepare]") {
+  const auto [begun, tells] = GENERATE(table<int64_t, bool>({{20, true}, {30, false}}));
+  const RunOfHosts run({begun, begun, 0, 7});
+  fs::remove_all(parts_root(run.dir()));  // the head's host has no ranks
+  CHECK(run.end(/*is_member=*/false, 1).empty() != tells);
 }
