@@ -52,6 +52,12 @@ def run_peer(args, peer, tokens):
     return statistics.median(json.loads(rows[-1])["step_ms"])
 
 
+def step_ms_of(run_dir, warm_up):
+    """The median milliseconds of the steps of a run after the first `warm_up`."""
+    rows = [json.loads(line) for line in (pathlib.Path(run_dir) / "metrics.jsonl").read_text().splitlines()]
+    return statistics.median(r["step_ms"] for r in rows if r.get("step", 0) > warm_up and "step_ms" in r)
+
+
 def run_ddhost(args, strategy, tokens, folder):
     """`strategy`: a strategy, and options after '+' signs."""
     strategy, *options = strategy.split("+")
@@ -63,8 +69,7 @@ def run_ddhost(args, strategy, tokens, folder):
                f"precision.compute={args.dtype}", "optimizer.weight_decay=0.1", "optimizer.betas=[0.9,0.95]",
                f"run.dir={run_dir}/run", "run.quiet=true", "device.plugin=cpu", *options]
     output_of(command, dict(os.environ, OMP_NUM_THREADS="1"))
-    rows = [json.loads(line) for line in (run_dir / "run/metrics.jsonl").read_text().splitlines()]
-    return statistics.median(r["step_ms"] for r in rows if r.get("step", 0) > args.warmup and "step_ms" in r)
+    return step_ms_of(run_dir / "run", args.warmup)
 
 
 def spread(numerators, denominators):

@@ -8,6 +8,7 @@ An exponent of 1 is proportional growth, 0 none. The runs of a row alternate in 
 One above 1.05 (attention's context: 2) is marked.
 """
 import argparse
+import collections
 import json
 import math
 import os
@@ -26,26 +27,23 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 VOCAB, STEPS, WARM_UP = 256, 12, 4
 
+Finished = collections.namedtuple("Finished", "step_ms log seconds")
 
-def run(folder, *words):
-    """The rows of metrics.jsonl and the log of a training, and the seconds that the program took."""
+
+def run(folder, *words, steps=STEPS):
+    """The median milliseconds of a step of a training, its log, and the seconds that the program took."""
     run_dir = pathlib.Path(tempfile.mkdtemp(dir=folder)) / "run"
     command = [str(BUILD / "ddhost"), *words, f"run.dir={run_dir}", "run.quiet=true", "run.sample_tokens=0", "run.report=false",
-               "monitor.every=1", "device.plugin=cpu"]
+               "monitor.every=1", "device.plugin=cpu", f"train.steps={steps}"]
     begin = time.monotonic()
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
     seconds = time.monotonic() - begin
     if done.returncode != 0:
         sys.exit(f"growth.py: {' '.join(command)}\nended with {done.returncode}: {done.stderr[-1000:]}")
-    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     log = (run_dir / "log.txt").read_text(encoding="utf-8")
+    finished = Finished(gpt_vs_peers.step_ms_of(run_dir, min(WARM_UP, steps - 1)), log, seconds)
     shutil.rmtree(run_dir.parent)
-    return rows, log, seconds
-
-
-def step_ms(finished):
-    rows = finished[0]
-    return statistics.median(row["step_ms"] for row in rows if row.get("step", 0) > WARM_UP and "step_ms" in row)
+    return finished
 
 
 class Growth:
@@ -59,38 +57,41 @@ class Growth:
     def gpt(self, *, layers=4, width=128, context=64, micro_batch=4, nproc=2, strategy="zero1", more=()):
         words = ["--model", "gpt", "--strategy", strategy, "--nproc", str(nproc), "model.size=custom", f"model.n_layer={layers}",
                  "model.n_head=4", f"model.n_embd={width}", f"model.context={context}", f"model.vocab={VOCAB}",
-                 f"data.path={self.tokens}", f"data.micro_batch={micro_batch}", f"train.steps={STEPS}", *more]
+                 f"data.path={self.tokens}", f"data.micro_batch={micro_batch}", *more]
         return run(self.folder, *words)
+
+    def gpt_of(self, factor, **more):
+        """6 layers; the parameters grow with the factor, and the width with its root."""
+        return self.gpt(layers=6, width=int(256 * math.sqrt(factor)) // 64 * 64, **more)
 
     def parameters(self, factor):
         """Milliseconds of a step of a GPT of 6 layers, by its parameters: the width grows with their root."""
-        return step_ms(self.gpt(layers=6, width=int(256 * math.sqrt(factor)) // 64 * 64))
+        return self.gpt_of(factor).step_ms
 
     def units(self, n):
         """Milliseconds of a step, by the number of blocks of width 64."""
-        return step_ms(self.gpt(layers=n, width=64))
+        return self.gpt(layers=n, width=64).step_ms
 
     def context(self, n):
         """Milliseconds of a step of one sample of this length, without products that grow with the width."""
-        return step_ms(self.gpt(width=64, context=n, micro_batch=1))
+        return self.gpt(width=64, context=n, micro_batch=1).step_ms
 
     def ranks(self, n):
         """Milliseconds of a step times cores that are busy, by ranks with one sample each: more ranks than cores take turns."""
-        return step_ms(self.gpt(nproc=n, micro_batch=1)) * min(n, os.cpu_count())
+        return self.gpt(nproc=n, micro_batch=1).step_ms * min(n, os.cpu_count())
 
     def checkpoint(self, factor):
         """Milliseconds of a checkpoint that the steps wait for, by its size."""
-        finished = self.gpt(layers=6, width=int(256 * math.sqrt(factor)) // 64 * 64, micro_batch=1,
-                        more=("checkpoint.every=4", "checkpoint.async=false"))
-        return statistics.median(float(saved[4]) for saved in SAVED.finditer(finished[1])) * 1e3
+        finished = self.gpt_of(factor, micro_batch=1, more=("checkpoint.every=4", "checkpoint.async=false"))
+        return statistics.median(float(saved[4]) for saved in SAVED.finditer(finished.log)) * 1e3
 
     def dataset(self, megabytes):
         """Milliseconds of the whole program for one step, by the size of its file of tokens (a file without blocks)."""
         path = pathlib.Path(self.folder) / "long.bin"
         with open(path, "wb") as file:
             file.truncate(megabytes << 20)
-        words = ["--model", "gpt", "--nproc", "2", "model.size=0.8M", f"model.vocab={VOCAB}", f"data.path={path}", "train.steps=1"]
-        return run(self.folder, *words)[2] * 1e3
+        words = ["--model", "gpt", "--nproc", "2", "model.size=0.8M", f"model.vocab={VOCAB}", f"data.path={path}"]
+        return run(self.folder, *words, steps=1).seconds * 1e3
 
     def plugins(self, n):
         """Milliseconds of `ddhost list`, which looks at all plugins, by further files in a folder of plugins."""

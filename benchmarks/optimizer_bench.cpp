@@ -3,8 +3,6 @@
 // benchmarks/optimizer_bench.cpp: time of kernels over 32M parameters on one core: the fused AdamW (28 bytes per
 // parameter, 30 with a bf16 copy, 32 with two gradient sources), the exact norm, the sum over two ranks, and a copy.
 // Usage: optimizer_bench [numel]. Prints the median of 9 runs in ns per element and GB/s.
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -17,24 +15,14 @@
 #include "../tests/unit/plugins/optimizers/optimizer_fixture.hpp"
 #include "engine/numerics/exact_norm.hpp"
 #include "engine/numerics/kernels.hpp"
+#include "pages.hpp"
 
 extern "C" ddh_rc ddh_entry_adamw(const ddh_host*, const ddh_module**, ddh_err*) noexcept;
 
 namespace {
 
-struct Unmap {
-  uint64_t bytes;
-  void operator()(void* p) const { munmap(p, bytes); }
-};
-using Pages = std::unique_ptr<void, Unmap>;
-
-// Memory in huge pages where the system gives them.
-Pages pages(uint64_t bytes) {
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) ddh::fail(DDH_RESOURCE_EXHAUSTED, "no ", bytes, " bytes; give a smaller numel");
-  madvise(p, bytes, MADV_HUGEPAGE);
-  return {p, Unmap{bytes}};
-}
+using ddhost::bench::Pages;
+using ddhost::bench::pages;
 
 template <class Body>
 void measure(const char* name, uint64_t numel, double bytes_per_element, Body&& body) {

@@ -26,7 +26,7 @@ MOST_STEAL = 5.0  # percent
 RANKS, ROUNDS = 2, 3
 PEER_ROUNDS = 2  # a peer takes ten seconds to start
 SIZES = {  # of models/gpt: layers, width
-    "gpt2": (12, 768), "10.8M": (6, 384), "0.8M": (4, 128)}
+    "gpt2": (12, 768), "0.8M": (4, 128)}
 # size, vocabulary, context, micro-batch, dtype, steps, strategies
 STEPS = [("gpt2", 50304, 64, 1, "fp32", 6, ("ddp", "zero1", "zero3")),
          ("gpt2", 50304, 256, 1, "fp32", 4, ("zero1",)),
@@ -42,17 +42,22 @@ def ticks():
     return fields[7], sum(fields)
 
 
+def steal_since(before):
+    """Percent of the time since those ticks."""
+    stolen, every = (after - then for after, then in zip(ticks(), before))
+    return 100.0 * stolen / max(every, 1)
+
+
 def measured(*command):
     """The output of a program of the build, and the percent of time that was stolen meanwhile."""
-    stolen, every = ticks()
+    before = ticks()
     path = os.path.join(BINARIES, command[0])
     try:
         done = subprocess.run([path, *command[1:]], check=True, stdout=subprocess.PIPE, text=True,
                               env=dict(os.environ, OMP_NUM_THREADS="1"))  # as a rank of a run has
     except (OSError, subprocess.CalledProcessError) as error:
         sys.exit(f"quick.py: {command[0]} failed ({error}); build it with ./dev bench --quick")
-    stolen_after, every_after = ticks()
-    return done.stdout, 100.0 * (stolen_after - stolen) / max(every_after - every, 1)
+    return done.stdout, steal_since(before)
 
 
 def optimizer_rows():
@@ -87,19 +92,18 @@ def step_rows(python):
             tokens = pathlib.Path(folder) / f"{vocab}.bin"
             gpt_vs_peers.make_tokens(tokens, vocab)
             products_ms, update_ms = limit_of(size, vocab, context * micro_batch, dtype)
-            stolen, every = ticks()
+            before = ticks()
             peers, ours = [], {strategy: [] for strategy in strategies}
             for turn in range(ROUNDS):
                 if python and turn < PEER_ROUNDS:
                     peers.append(gpt_vs_peers.run_peer(args, "torch:ddp", tokens))
                 for strategy in strategies:
                     ours[strategy].append(gpt_vs_peers.run_ddhost(args, strategy, tokens, folder))
-            stolen_after, every_after = ticks()
+            steal = steal_since(before)
             for strategy, times in ours.items():
                 share = 1 if strategy == "ddp" else RANKS  # each rank of ddp updates all parameters
                 row = {"row": f"GPT {size} {dtype}, {micro_batch} x {context} tokens, {strategy}", "unit": "ms",
-                       "ours": statistics.median(times), "floor": products_ms + update_ms / share,
-                       "steal_percent": 100.0 * (stolen_after - stolen) / max(every_after - every, 1)}
+                       "ours": statistics.median(times), "floor": products_ms + update_ms / share, "steal_percent": steal}
                 if peers:
                     row |= {"peer": "torch DDP", "peer_over_ours": statistics.median(
                         peer / mine for peer, mine in zip(peers, times))}
@@ -113,7 +117,7 @@ def model_rows():
     root = pathlib.Path(BINARIES).resolve().parent
     for config in MODELS:
         with tempfile.TemporaryDirectory() as folder:
-            stolen, every = ticks()
+            before = ticks()
             command = [str(root / "ddhost"), "--config", str(root.parent / f"configs/{config}.json"), "--nproc", str(RANKS),
                        "train.steps=12", "train.eval_every=0", "run.quiet=true", "run.sample_tokens=0", "monitor.every=1",
                        "train.save_final=", f"run.dir={folder}/run"]
@@ -122,12 +126,8 @@ def model_rows():
                 reason = done.stderr.strip().splitlines()
                 print(f"left out: {config}: {reason[-1] if reason else 'it failed'}", file=sys.stderr)
                 continue
-            stolen_after, every_after = ticks()
-            with open(f"{folder}/run/metrics.jsonl", encoding="utf-8") as metrics:
-                lines = [json.loads(line) for line in metrics]
-            times = [line["step_ms"] for line in lines if line.get("step", 0) > 2 and "step_ms" in line]
-            rows.append({"row": f"{config}, a step of its configuration", "unit": "ms", "ours": statistics.median(times),
-                         "floor": None, "steal_percent": 100.0 * (stolen_after - stolen) / max(every_after - every, 1)})
+            rows.append({"row": f"{config}, a step of its configuration", "unit": "ms", "floor": None,
+                         "ours": gpt_vs_peers.step_ms_of(f"{folder}/run", 2), "steal_percent": steal_since(before)})
     return rows
 
 
@@ -153,10 +153,9 @@ def main():
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     wants_json = parser.parse_args().json
     where = machine()
-    stolen, every = ticks()
+    before = ticks()
     rows = (step_rows(os.environ.get("DDHOST_PEER_PYTHON", "")) + model_rows() + optimizer_rows() + collective_rows())
-    stolen_after, every_after = ticks()
-    where["steal_percent"] = 100.0 * (stolen_after - stolen) / max(every_after - every, 1)
+    where["steal_percent"] = steal_since(before)
     for row in rows:
         row["floor_over_ours"] = row["floor"] / row["ours"] if row["floor"] is not None and row["ours"] > 0 else None
         row["is_marked"] = row["steal_percent"] > MOST_STEAL

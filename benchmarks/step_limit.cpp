@@ -7,7 +7,6 @@
 // Prints a JSON object: milliseconds of the products and of each layer with its library, and nanoseconds for an element that
 // the optimizer updates (28 bytes).
 #include <ATen/Parallel.h>
-#include <sys/mman.h>
 
 #include <barrier>
 #include <chrono>
@@ -24,10 +23,12 @@
 #include "ddh/sdk/plugin.hpp"
 #include "machine.hpp"
 #include "ops/choice.hpp"
+#include "pages.hpp"
 
 namespace {
 
 using ddhost::bench::median;
+using ddhost::bench::Pages;
 
 struct Layer {
   int64_t in, out;
@@ -85,38 +86,22 @@ Request request_of(int argc, char** argv) {
   return out;
 }
 
-// Zero-filled, in huge pages where the system gives them.
-class Pages {
- public:
-  explicit Pages(uint64_t bytes)
-      : bytes_(bytes), at_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
-    if (at_ == MAP_FAILED) ddh::fail(DDH_RESOURCE_EXHAUSTED, "no ", bytes, " bytes; give fewer or smaller layers");
-    madvise(at_, bytes, MADV_HUGEPAGE);
-    std::memset(at_, 0, bytes);
-  }
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
-  Pages(Pages&& other) noexcept : bytes_(other.bytes_), at_(std::exchange(other.at_, MAP_FAILED)) {}
-  Pages& operator=(Pages&&) = delete;
-  ~Pages() {
-    if (at_ != MAP_FAILED) munmap(at_, bytes_);
-  }
-  [[nodiscard]] void* get() const { return at_; }
-
- private:
-  uint64_t bytes_;
-  void* at_;
-};
+// Written once: pages that are only read would share one of the system, which stays in the caches.
+Pages zeros(uint64_t bytes) {
+  Pages out = ddhost::bench::pages(bytes);
+  std::memset(out.get(), 0, bytes);
+  return out;
+}
 
 // The operands of one layer of a rank.
 struct Operands {
   Pages x, w, y, dx, dw;
   Operands(const Layer& layer, const Request& request)
-      : x(bytes(request.rows * layer.in, request)),
-        w(bytes(layer.in * layer.out, request)),
-        y(bytes(request.rows * layer.out, request)),
-        dx(bytes(request.rows * layer.in, request)),
-        dw(static_cast<uint64_t>(layer.in * layer.out) * sizeof(float)) {}
+      : x(zeros(bytes(request.rows * layer.in, request))),
+        w(zeros(bytes(layer.in * layer.out, request))),
+        y(zeros(bytes(request.rows * layer.out, request))),
+        dx(zeros(bytes(request.rows * layer.in, request))),
+        dw(zeros(static_cast<uint64_t>(layer.in * layer.out) * sizeof(float))) {}
   static uint64_t bytes(int64_t numel, const Request& request) {
     return static_cast<uint64_t>(numel) * ddh_dtype_bytes(request.dtype);
   }
@@ -125,7 +110,7 @@ struct Operands {
 // The ranks do the same at once. The time of a round is that of the slowest.
 class Ranks {
  public:
-  explicit Ranks(int n) : n_(n), together_(std::make_unique<std::barrier<>>(n)) {}
+  explicit Ranks(int n) : n_(n), together_(n) {}
 
   // Calls `prepare` of each rank, whose result is called once for warm-up and then in each round; milliseconds, the median.
   template <class Prepare>
@@ -136,11 +121,10 @@ class Ranks {
     for (int rank = 0; rank < n_; ++rank)
       threads.emplace_back([&] {
         at::set_num_threads(1);  // as a rank on a machine whose cores are all taken by ranks
-        std::barrier<>& together = *together_;
         try {
-          time(prepare(), together, slowest);
+          time(prepare(), slowest);
         } catch (...) {
-          together.arrive_and_drop();
+          together_.arrive_and_drop();
           const std::scoped_lock lock(mutex_);
           failure = std::current_exception();
         }
@@ -152,10 +136,10 @@ class Ranks {
 
  private:
   template <class Body>
-  void time(Body body, std::barrier<>& together, std::vector<double>& slowest) {
+  void time(Body body, std::vector<double>& slowest) {
     body();
     for (double& round : slowest) {
-      together.arrive_and_wait();
+      together_.arrive_and_wait();
       const auto begin = std::chrono::steady_clock::now();
       body();
       const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
@@ -165,7 +149,7 @@ class Ranks {
   }
 
   int n_;
-  std::unique_ptr<std::barrier<>> together_;
+  std::barrier<> together_;
   std::mutex mutex_;
 };
 
@@ -191,7 +175,7 @@ double milliseconds_of(Ranks& ranks, const Request& request, const Layer& layer,
 double nanoseconds_of_update(Ranks& ranks, int rounds) {
   const uint64_t bytes = std::max<uint64_t>(4 * ddhost::bench::last_level_cache_bytes(), uint64_t{64} << 20);
   const double ms = ranks.milliseconds(rounds, [bytes] {
-    auto from = std::make_shared<Pages>(bytes), to = std::make_shared<Pages>(bytes);
+    auto from = std::make_shared<Pages>(zeros(bytes)), to = std::make_shared<Pages>(zeros(bytes));
     return [from, to, bytes] { std::memcpy(to->get(), from->get(), bytes); };
   });
   return ms * 1e6 * 28 / (2 * static_cast<double>(bytes));
