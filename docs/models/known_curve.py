@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes the documented losses of a configuration (run.known_curve).
-usage: known_curve.py [--every N] OUT.json RUN_FOLDER OTHER_SEED_RUN_FOLDER...
+usage: known_curve.py [--every N] [--first M] OUT.json RUN_FOLDER OTHER_SEED_RUN_FOLDER...
 
 The losses are those of the first run. The noise of a step is how far the runs with other seeds are from it, at most, within two
-steps before and after. --every N keeps the first step and each N-th.
+steps before and after. --every N keeps the first step and each N-th. --first M keeps the first M steps; the runs may have been
+stopped after them.
 """
+import argparse
 import json
 import os
 import sys
@@ -15,12 +17,14 @@ import metrics_file
 REACH = 2  # steps
 
 
-def losses_of(folder):
+def losses_of(folder, first):
     path = os.path.join(folder, "metrics.jsonl")
     rows = metrics_file.with_numbers([o for o in metrics_file.read(path) if "step_ms" in o], "loss", path)
     if [o["step"] for o in rows] != list(range(1, len(rows) + 1)):
         sys.exit(f"{path} does not have each step once, from the first on; set monitor.every=1")
-    return [o["loss"] for o in rows]
+    if first and len(rows) < first:
+        sys.exit(f"{path} has {len(rows)} steps, not {first}; run it for longer")
+    return [o["loss"] for o in rows][:first]
 
 
 def flat(value, prefix=""):
@@ -43,14 +47,22 @@ def options_of(config):
     return options
 
 
+def count(word):
+    if not word.isdigit() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"'{word}' is no number of steps; give one from 1 on")
+    return int(word)
+
+
 def main():
-    words, every = sys.argv[1:], 1
-    if words[:1] == ["--every"]:
-        every, words = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0, words[2:]
-    if len(words) < 3 or every < 1:
-        sys.exit(__doc__.splitlines()[0] + " " + __doc__.splitlines()[1])
-    out, folder, others = words[0], words[1], [losses_of(one) for one in words[2:]]
-    losses = losses_of(folder)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--every", type=count, default=1, metavar="N")
+    parser.add_argument("--first", type=count, metavar="M")
+    parser.add_argument("out", metavar="OUT.json")
+    parser.add_argument("folder", metavar="RUN_FOLDER")
+    parser.add_argument("others", metavar="OTHER_SEED_RUN_FOLDER", nargs="+")
+    args = parser.parse_args()
+    folder, every = args.folder, args.every
+    losses, others = losses_of(folder, args.first), [losses_of(one, args.first) for one in args.others]
     if any(len(one) != len(losses) for one in others):
         sys.exit("the runs have different numbers of steps")
     far = [max(abs(one[i] - loss) for one in others) for i, loss in enumerate(losses)]
@@ -64,7 +76,7 @@ def main():
     with open(os.path.join(folder, "run.json")) as file:
         start = json.load(file)["starts"][-1]
     curve["surroundings"] = {"epoch_samples": start["epoch_samples"], "instructions": start["machine"]["instructions"]}
-    with open(out, "w") as file:
+    with open(args.out, "w") as file:
         json.dump(curve, file, indent=1)
         file.write("\n")
 

@@ -31,6 +31,14 @@ bool is_own_folder(const fs::path& folder) {
          (info.st_mode & (S_IRWXG | S_IRWXO)) == 0;
 }
 
+// In place: a memory that is full has no room for a second file, and must not stop a run that goes on from the disk.
+void write_owner(const fs::path& file, uint64_t run_id) {
+  std::error_code ec;
+  const RangeFile out(file, fs::exists(file, ec) ? RangeFile::Mode::write : RangeFile::Mode::create);
+  const std::string owner = hex(run_id);
+  out.write_at(0, owner.data(), owner.size());
+}
+
 // While it lives, nobody else holds one of the folder.
 class FolderLock {
  public:
@@ -112,7 +120,7 @@ bool claim_memory_folder(const fs::path& run_dir, uint64_t run_id) {
   if (!has_memory_folder(run_dir)) return false;
   const FolderLock lock(memory_folder(run_dir));
   if (!lock.is_there()) return false;
-  replace_durably(memory_folder(run_dir) / kOwner, hex(run_id));
+  write_owner(memory_folder(run_dir) / kOwner, run_id);
   return true;
 }
 

@@ -50,7 +50,10 @@ draws curve ranking/metrics.jsonl out.svg
 draws ranking_curve out.svg recall@20 2 ranking 1=0.3
 refuses usage curve
 refuses usage ranking_curve out.svg recall@20
-refuses usage known_curve --every x out.json run run
+refuses "'x' is no number of steps" known_curve --every x out.json run run
+mkdir -p short
+printf '{"step":1,"loss":2.5,"step_ms":3.0}\n{"step":2,"loss":2.0,"step_ms":3.0}\n' >short/metrics.jsonl
+refuses "has 2 steps, not 3" known_curve --first 3 out.json short short
 refuses "can't be read" curve none.jsonl out.svg
 refuses "has a number under loss" curve empty/metrics.jsonl out.svg
 refuses "row 1, is no JSON" curve words/metrics.jsonl out.svg

@@ -191,8 +191,8 @@ nothing_left path
 
 # The launcher is killed as well. The memory is used if all checkpoints on the disk are damaged, and the disk if a host has no
 # room to bring the parts together.
-kill_the_launcher() { # name
-  start "$1" hosts --strategy zero2 checkpoint.every=100
+kill_the_launcher() { # name, settings...
+  start "$1" hosts --strategy zero2 checkpoint.every=100 "${@:2}"
   until_rows "$1" 130
   kill -KILL "$run"
   wait "$run" 2>/dev/null || true
@@ -204,8 +204,9 @@ ends unreadable 0 whole_zero2
 grep -q 'resumed after step 1[0-9]0 from ./dev/shm/' "$work/unreadable/log.txt" ||
   { cat "$work/unreadable.log"; fail "unreadable: not from memory"; }
 nothing_left unreadable
-kill_the_launcher full
-inside 2 bash -c 'mount -o "remount,size=$(($(df -k --output=used /dev/shm | tail -1) + 8))k" /dev/shm'
+kill_the_launcher full checkpoint.memory_every=120
+inside 2 bash -c 'until [[ -z $(ps -o pid= -C ddhost) ]]; do sleep 0.05; done
+  mount -o "remount,size=$(($(df -k --output=used /dev/shm | tail -1)))k" /dev/shm'
 start full hosts --strategy zero2 --resume auto checkpoint.memory_every=0
 ends full 0 whole_zero2
 inside 2 mount -o remount,size=50% /dev/shm
