@@ -3,10 +3,12 @@
 // cpu: the built-in device. Its memory is host memory, and every stream runs inline.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "ddh/sdk/device.hpp"
 #include "ddh/sdk/kernels/flat.hpp"
+#include "ddh/sdk/memory/free_memory.hpp"
 #include "ddh/sdk/memory/pages.hpp"
 #include "instruction_set.hpp"
 #include "peak_flops.hpp"
@@ -17,14 +19,9 @@ namespace {
 class OpenCpu final : public ddh::OpenDevice {
  public:
   ddh_device_info info() override {
-    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    return {sizeof(ddh_device_info),
-            0,
-            page * static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)),
-            page * static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)),
-            "cpu",
-            "",
-            {}};
+    const uint64_t bytes =
+        static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) * static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
+    return {sizeof(ddh_device_info), 0, bytes, std::min(bytes, ddh::free_memory().bytes), "cpu", "", {}};
   }
   void* allocate(const ddh_alloc_args& args) override { return pages_.allocate(args.bytes); }
   void release(void* p, int32_t) override { pages_.release(p); }
