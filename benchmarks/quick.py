@@ -7,7 +7,8 @@ fastest library for each layer, and for the optimizer's pass at the rate of a co
 of other rows is what the memory takes for their bytes. All floors are measured in the same run. If DDHOST_PEER_PYTHON names a
 Python with torch, a step also has torch DDP beside it, alternating, and peer / ours. Other models have no floor here; their
 rows need the data sets of their configurations. Steal is the part of the cores' time that the host of a virtual machine gave
-to others; a row with more than 5 % is marked, because its time says little. `--json` prints an object instead.
+to others; a row with more than 5 % is marked, because its time says little. `--json` prints an object instead. `--charts FOLDER`
+also draws each table as FOLDER/performance_TABLE.svg.
 """
 import argparse
 import json
@@ -20,6 +21,7 @@ import sys
 import tempfile
 
 import gpt_vs_peers
+from chart import chart
 
 BINARIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "benchmarks")
 MOST_STEAL = 5.0  # percent
@@ -139,6 +141,33 @@ def collective_rows():
              "is_right": row["is_right"]} for row in json.loads(text)["rows"]]
 
 
+def points_of(table, rows):
+    """(label, {series: time}) for a chart. Transports of the same collective share a line."""
+    if table != "collectives":
+        return [(row["row"], {"floor": row["floor"], "ours": row["ours"]} |
+                 ({row["peer"]: row["ours"] * row["peer_over_ours"]} if "peer" in row else {})) for row in rows]
+    points = {}
+    for row in rows:
+        transport, operation, memory, size, _ = row["row"].split(", ")
+        series = transport if transport != "shm" else "windows" if memory == "window" else "private memory"
+        points.setdefault(f"{operation}, {size}", {"floor": row["floor"]})[series] = row["ours"]
+    return list(points.items())
+
+
+def draw(folder, tables):
+    """A chart for each table, and whether all could be written."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        for table, rows in tables.items():
+            text = chart(f"{table}, on 2 ranks" if table != "optimizer" else table, rows[0]["unit"] if rows else "",
+                         points_of(table, rows))
+            pathlib.Path(folder, f"performance_{table}.svg").write_text(text, encoding="utf-8")
+    except OSError as error:
+        print(f"quick.py: no charts in '{folder}': {error.strerror}; give a folder that can be written", file=sys.stderr)
+        return False
+    return True
+
+
 def machine():
     with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as info:
         name = re.search(r"^model name\s*:\s*(.*)$", info.read(), re.M)
@@ -151,14 +180,23 @@ def machine():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    wants_json = parser.parse_args().json
+    parser.add_argument("--charts", metavar="FOLDER", help="write a chart of each table into this folder")
+    args = parser.parse_args()
     where = machine()
     before = ticks()
-    rows = (step_rows(os.environ.get("DDHOST_PEER_PYTHON", "")) + model_rows() + optimizer_rows() + collective_rows())
+    tables = {"steps": step_rows(os.environ.get("DDHOST_PEER_PYTHON", "")), "models": model_rows(),
+              "optimizer": optimizer_rows(), "collectives": collective_rows()}
+    rows = [row for table in tables.values() for row in table]
     where["steal_percent"] = steal_since(before)
     for row in rows:
         row["floor_over_ours"] = row["floor"] / row["ours"] if row["floor"] is not None and row["ours"] > 0 else None
         row["is_marked"] = row["steal_percent"] > MOST_STEAL
+    show(args.json, where, rows)
+    if args.charts and not draw(args.charts, tables):
+        sys.exit(1)
+
+
+def show(wants_json, where, rows):
     if wants_json:
         print(json.dumps({"machine": where, "rows": rows}, indent=2))
         return
