@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # dev_torch.sh <source folder>: which LibTorch `./dev setup` fetches and links, and which Python packages, with a pip that
-# notes how it is called and makes small files in place of the real ones. Nothing is fetched.
+# notes how it is called and makes small files in place of the real ones. Nothing is fetched. A peer's Python without torch.
 set -euo pipefail
 source=$(cd "$1" && pwd)
 work=$(mktemp -d)
@@ -94,4 +94,10 @@ mv "$work/.deps/libtorch-2.10.0" "$work/.deps/libtorch-wheel"
 dev setup || fail "a set-up of a checkout from before"
 takes "$default" "--no-deps torch==$default" 'cuda-toolkit\[cudart,cupti\]==13\.2\.2'
 dev setup --torch 2.10.0 || fail "the version from before"
+# A benchmark with peers needs a Python that has torch.
+printf '#!/bin/bash\nexit 1\n' >"$work/path/no_torch"
+chmod +x "$work/path/no_torch"
+! DDHOST_PEER_PYTHON=$work/path/no_torch "$source/benchmarks/run" --quick >"$work/log" 2>&1 || fail "a benchmark without torch"
+grep -q '^benchmarks/run: there is no torch in DDHOST_PEER_PYTHON=.*no_torch; run ./dev setup --peers' "$work/log" ||
+  fail "the Python without torch is not named"
 takes 2.10.0
