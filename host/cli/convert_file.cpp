@@ -5,6 +5,7 @@
 #include <map>
 #include <ostream>
 
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/user_files.hpp"
@@ -116,9 +117,9 @@ int convert_back(const CommandLine& line, std::ostream& out) {
   std::string left_out;
   for (const std::string& key : back.left_out) left_out += (left_out.empty() ? "" : ", ") + key;
   if (line.converting.json) {
-    out << Json{{"format", table->format}, {"config", back.root}, {"left_out", back.left_out}}.dump(2) << "\n";
+    out << json_document({{"format", table->format}, {"config", back.root}, {"left_out", back.left_out}});
   } else {
-    out << (table->is_yaml ? yaml_text(back.root) : back.root.dump(2) + "\n");
+    out << (table->is_yaml ? yaml_text(back.root) : json_document(back.root));
     if (!left_out.empty()) print_sentence(ddh::str(table->program, " has no key for ", left_out));
   }
   return 0;
@@ -135,7 +136,7 @@ int convert_file(const CommandLine& line, const Registry& registry, std::ostream
     if (const ForeignTable* const table = table_of_file(line.config_file)) check_compat(line, table->format);
     const Translation translation = translate_for({line.config_file, "", line.compat_version}, user, ranks);
     if (line.converting.json)
-      out << json_of(translation).dump(2) << "\n";
+      out << json_document(json_of(translation));
     else
       print_text(translation, out);
     return translation.refused.empty() ? 0 : 2;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <ostream>
 
+#include "base/json.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "cli/commands.hpp"
 #include "cli/rank_output.hpp"
@@ -127,7 +128,7 @@ void make_ready(const CommandLine& line, PreparedRun& run, const Registry& regis
 }
 
 void print_configuration(const PreparedRun& run, std::ostream& out) {
-  out << run.config.effective().dump(2) << '\n';
+  out << json_document(run.config.effective());
   if (!out.flush()) ddh::fail(DDH_RESOURCE_EXHAUSTED, kStdoutFailed);
 }
 

@@ -6,6 +6,7 @@
 #include <ostream>
 
 #include "base/durable.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/measured_runs.hpp"
@@ -145,7 +146,7 @@ int tune_run(const CommandLine& line, std::ostream& out) {
   words.emplace_back("--dry-run");
   Json config = json_of_child(words, asked);
   for (const char* key : {"name", "dir"}) config["run"].erase(key);
-  replace_durably(fs::absolute(folder) / "tuned.json", config.dump(2) + "\n");
+  replace_durably(fs::absolute(folder) / "tuned.json", json_document(config));
   if (line.compare.json) {
     print_tuned({{"fastest", best->of.name()},
                  {"options", best->of.options},

@@ -11,7 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/namespaces.sh"
 
 printf 'node1 slots=2\nnode2 slots=2\n' >"$work/hosts"
 printf 'node1 slots=2\nnode2 slots=1\nnode3 slots=1\n' >"$work/hosts_3"
-on_hosts=("${toy[@]}" --ssh-config "$work/ssh_config" launch.heartbeat=1 launch.timeout=5)
+on_hosts=("${toy[@]}" --ssh-config "$work/ssh_config" launch.heartbeat=3 launch.timeout=10) # a loaded machine
 steps=250
 settings=("train.steps=$steps")
 inside() { # number, command...: on this host
@@ -168,7 +168,7 @@ start switched hosts_3 --strategy zero2 checkpoint.memory_copies=2
 until_rows switched 40
 for n in 1 2 3; do ip link set "$(link "$n")" nomaster; done
 until grep -q 'is gone' "$work/switched.log"; do sleep 0.05; done
-sleep 0.7 # the hosts notice it too
+sleep 1.5 # the hosts notice it too
 for n in 1 2 3; do ip link set "$(link "$n")" master "$bridge"; done
 ends switched 1 whole_zero2
 from_memory switched 1
