@@ -14,6 +14,10 @@
 #include "ddh/sdk/kernels/simd.hpp"
 #include "ddh/sdk/plugin.hpp"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 namespace ddhost::kernels {
 namespace {
 
@@ -202,5 +206,21 @@ void ordered_sum_to_all(float* const* dsts, uint32_t n_dsts, const SumSources& s
     for (uint32_t k = 0; k < n_dsts; ++k) copy(dsts[k] + offset + begin, sum.data(), n);
   });
 }
+
+#ifdef __SSE2__
+// 16 bytes at once fill a line as well as wider stores do.
+void stream(float* dst, const float* src, uint64_t numel) {
+  constexpr uint64_t kLanes = 4;
+  if (reinterpret_cast<uintptr_t>(dst) % (kLanes * sizeof(float)) != 0) return copy(dst, src, numel);
+  const uint64_t whole = numel / kLanes * kLanes;
+  for (uint64_t i = 0; i < whole; i += kLanes) _mm_stream_ps(dst + i, _mm_loadu_ps(src + i));
+  std::copy(src + whole, src + numel, dst + whole);
+}
+// Such stores are not ordered by a release.
+void end_streams() { _mm_sfence(); }
+#else
+void stream(float* dst, const float* src, uint64_t numel) { copy(dst, src, numel); }
+void end_streams() {}
+#endif
 
 }  // namespace ddhost::kernels

@@ -40,4 +40,9 @@ void ordered_sum(float* dst, const SumSources& sources, uint64_t offset, uint64_
 void ordered_sum_to_all(float* const* dsts, uint32_t n_dsts, const SumSources& sources, uint64_t offset,
                         uint64_t numel);
 
+// dst[i] = src[i], written past the caches: what is large and read much later need not be read before it is overwritten, nor
+// push other data out. Other threads see it after end_streams of this thread. `src` is in the caches.
+void stream(float* dst, const float* src, uint64_t numel);
+void end_streams();
+
 }  // namespace ddhost::kernels

@@ -4,6 +4,7 @@
 // for each rank. Nothing is gathered; marks of peers synchronize writes and reads. Guard bytes follow a window and each
 // buffer of an exchange.
 #include <algorithm>
+#include <array>
 
 #include "engine/numerics/kernels.hpp"
 #include "engine/services/memory/memory.hpp"
@@ -206,6 +207,8 @@ class SharedExchange final : public ddh_exchange {
 
  private:
   enum : uint32_t { kReady, kDone };
+  // 4 MiB of sums are read again by the optimizer alone, when they have left the caches anyway.
+  static constexpr uint64_t kStreamedNumel = uint64_t{1} << 20;
 
   [[nodiscard]] float* buffer_of(int32_t rank) const { return shared_.base() + stride_ * static_cast<uint64_t>(rank); }
 
@@ -223,8 +226,12 @@ class SharedExchange final : public ddh_exchange {
     const bool add = (args.flags & DDH_REDUCE_ADD) != 0, to_all = (args.flags & DDH_REDUCE_TO_ALL) != 0;
     const bool straight_to_all = to_all && !add && args.dst == nullptr;
     float* const dst = args.dst != nullptr ? args.dst : buffer() + segments.my_offset;
+    const bool streams = !add && !to_all && dst != buffer() + segments.my_offset && segments.my_numel >= kStreamedNumel;
+    alignas(64) std::array<float, kernels::kChunkNumel> chunk;  // of a sum that streams
     kernels::for_each_chunk(segments.my_numel, [&](uint64_t begin, uint64_t numel) {
-      if (straight_to_all) {
+      if (streams) {
+        kernels::ordered_sum(chunk.data(), sum, begin, numel, false);
+      } else if (straight_to_all) {
         kernels::ordered_sum_to_all(buffers.data(), n, sum, begin, numel);
       } else {
         kernels::ordered_sum(dst + begin, sum, begin, numel, add);
@@ -232,10 +239,13 @@ class SharedExchange final : public ddh_exchange {
           if (to_all && b != dst) kernels::copy(b + begin, dst + begin, numel);
         }
       }
-      if ((args.flags & DDH_REDUCE_NORM) == 0) return;
-      const NormShare share(shared_.clock());
-      norm.add_gradient(dst + begin, begin, numel, {args.ranges, args.n_ranges});
+      if ((args.flags & DDH_REDUCE_NORM) != 0) {
+        const NormShare share(shared_.clock());
+        norm.add_gradient(streams ? chunk.data() : dst + begin, begin, numel, {args.ranges, args.n_ranges});
+      }
+      if (streams) kernels::stream(dst + begin, chunk.data(), numel);
     });
+    if (streams) kernels::end_streams();
   }
 
   Memory& memory_;

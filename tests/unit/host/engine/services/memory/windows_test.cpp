@@ -122,12 +122,20 @@ void sleep_when(bool condition) {
   if (condition) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
-struct NoNorm final : NormSink {
+struct NoNorm : NormSink {
   void add_gradient(const float*, uint64_t, uint64_t, std::span<const ddh_range>) override {}
   [[nodiscard]] bool sums_on_device() const override { return false; }
   void add_device_gradient(const float*, uint64_t, uint64_t, std::span<const ddh_range>, ddh_stream*) override {
     ddh::fail(DDH_INTERNAL, "a transport of host memory gave a gradient in memory of the device");
   }
+};
+
+// The elements of which a norm was told, in order.
+struct SeenGradient final : NoNorm {
+  void add_gradient(const float* grad, uint64_t begin, uint64_t numel, std::span<const ddh_range>) override {
+    if (begin == values.size()) values.insert(values.end(), grad, grad + numel);
+  }
+  std::vector<float> values;
 };
 
 constexpr uint64_t kSegments[kRanks] = {128, 64, 0};  // uneven, and one rank without a segment
@@ -270,6 +278,33 @@ TEST_CASE("further micro-batches are added to the sum of the earlier ones, block
         for (uint64_t i = 0; i < kTotal; ++i) wrong += x->buffer()[i] != expected;
       },
       block);
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a sum that is too large for the caches is the same, at any address") {
+  const uint64_t shift = GENERATE(0, 1);  // elements
+  constexpr uint64_t kNumel = (uint64_t{1} << 20) + 7;
+  constexpr std::array<uint64_t, kRanks> kLarge{kNumel, kNumel, kNumel};
+  const auto value = [](uint64_t i, int r) {
+    return std::array{1e8F, 1.25F, -1e8F}[static_cast<size_t>(r)] + static_cast<float>(i % 1000);
+  };
+  std::atomic<int> wrong{0};
+  in_world([&](Rank& rank) {
+    SeenGradient norm;
+    ddh_exchange* x = rank.windows.create_exchange({sizeof(ddh_exchange_args), 0, nullptr, kRanks * kNumel, "x"});
+    x->write_begin(nullptr);
+    for (uint64_t i = 0; i < kRanks * kNumel; ++i) x->buffer()[i] = value(i, rank.comm.rank());
+    x->ready(nullptr);
+    std::vector<float> sum(kNumel + shift + 1, -1.0F);
+    x->reduce({sizeof(ddh_reduce_args), DDH_REDUCE_NORM, kLarge.data(), sum.data() + shift, nullptr, 0, 0}, norm,
+              nullptr);
+    const uint64_t first = kNumel * static_cast<uint64_t>(rank.comm.rank());
+    for (uint64_t i = 0; i < kNumel; ++i) {
+      const float expected = (value(first + i, 0) + value(first + i, 1)) + value(first + i, 2);
+      wrong += sum[shift + i] != expected || i >= norm.values.size() || norm.values[i] != expected;
+    }
+    wrong += sum.back() != -1.0F;
+  });
   CHECK(wrong == 0);
 }
 
