@@ -46,7 +46,7 @@ TEST_CASE("a run that the check of its memory lets through is not killed for lac
         std::pair(run_of("cnn_mnist", "ddp", 2, few), 300 * kMB),
         std::pair(run_of("cnn_basic", "ddp", 1, few), 400 * kMB),
         std::pair(run_of("vit_tiny", "zero3", 2, steps), 300 * kMB),
-        std::pair(run_of("cad_mllm_tiny", "zero2", 2, {"train.eval_every=0"}), 130 * kMB)}) {
+        std::pair(run_of("cad_mllm_tiny", "zero2", 2, {"train.eval_every=0"}), 160 * kMB)}) {
     const uint64_t limit = least_limit(run_in_group, words, low);
     const Limited run = run_in_group(words, limit);
     INFO(words[1] << " with " << limit << " bytes: " << run.err);
