@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,9 @@ struct TriedChanges {
 // For a training that was refused for `shortage`. Starts no rank.
 TriedChanges changes_that_fit(const CommandLine& line, Registry& registry, const RunPlace& place,
                               const Shortage& shortage);
+
+// Of a training of many ranks on this host, before they start: that it does not fit; nullopt: it may. Starts no rank.
+std::optional<Outcome> shortage_of_many_ranks(const CommandLine& line, Registry& registry, const RunPlace& place);
 
 // The same table for one prepared training; a sentence if it can't be planned. Called in the loader.
 std::string planned_memory(const PreparedRun& run);

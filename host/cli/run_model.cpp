@@ -351,9 +351,14 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
     report(record.folder(), end, host.get<bool>("run.report") && !end.again, is_head);
   };
   args.before_others_end = conclude;
-  Outcome outcome = launch(
-      args, [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
-  if (cluster == nullptr || !cluster->is_head()) conclude(outcome);
+  Outcome outcome;
+  if (std::optional<Outcome> early = cluster ? std::nullopt : shortage_of_many_ranks(line, registry, place)) {
+    outcome = std::move(*early);
+  } else {
+    outcome = launch(
+        args, [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
+    if (cluster == nullptr || !cluster->is_head()) conclude(outcome);
+  }
   if (outcome.again && !line.agent_order) {  // an agent is started anew
     CommandLine next = line;
     ++next.restarts;

@@ -17,6 +17,8 @@ namespace {
 constexpr double kMostOfActivations = 0.03, kMostOfPss = 0.05;
 // LibTorch's tensors are counted in steps of this size, and a peak may be lower by one.
 constexpr double kCountedStep = 64 * 1024;
+// A heap grows in steps, and what the loader has freed is used again.
+constexpr double kHeapStep = 1 << 20;
 const char* const kTags[] = {"param", "grad", "optim", "comm"};
 
 struct Model {
@@ -68,12 +70,26 @@ void check_activations(const std::string& what, const Compared& c) {
   CHECK(std::abs(planned - measured) <= std::max(kMostOfActivations * measured, kCountedStep));
 }
 
+// The plan before there are ranks, and those of the ranks.
 void check_tags(const Compared& c) {
   const json& largest = c.planned.at("largest_rank");
-  const json& rank = c.measured.at("ranks").at(largest.at("rank").get<size_t>());
+  const json& ranks = c.measured.at("ranks");
   for (const char* tag : kTags) {
     INFO(tag);
-    CHECK(largest.at(tag) == rank.at("memory_bytes").at(tag).at("peak"));
+    CHECK(largest.at(tag) == ranks.at(largest.at("rank").get<size_t>()).at("memory_bytes").at(tag).at("peak"));
+    for (const json& rank : ranks) CHECK(rank.at("plan_bytes").at(tag) == rank.at("memory_bytes").at(tag).at("peak"));
+  }
+}
+
+// The data sets of a process: what it has more once the model is made.
+void check_data_sets(const std::string& what, const Compared& c) {
+  const double planned = c.planned.at("data_sets").get<double>();
+  for (const json& rank : c.measured.at("ranks")) {
+    if (rank.at("process_bytes").is_null()) return;
+    const double measured = rank.at("process_bytes").at("data_sets").get<double>();
+    if (&rank == &c.measured.at("ranks").front())
+      std::printf("%-44s data sets: planned %11.0f, measured %11.0f\n", what.c_str(), planned, measured);
+    CHECK(std::abs(planned - measured) <= std::max(kMostOfPss * measured, kHeapStep));
   }
 }
 
@@ -107,6 +123,7 @@ TEST_CASE("activations are planned within 3 %, with and without recomputation", 
       check_activations(what, c);
       check_tags(c);
       if (*recompute == '0') check_pss(what, c);
+      if (*recompute == '0') check_data_sets(what, c);
     }
   }
 }
@@ -142,6 +159,7 @@ TEST_CASE("plans hold for 1 to 8 ranks, every strategy and every model", "[.all]
         check_activations(what, c);
         check_tags(c);
         check_pss(what, c);
+        check_data_sets(what, c);
       }
     }
   }

@@ -157,8 +157,10 @@ TEST_CASE(
     "each strategy is planned to take at most the memory of the one before, with 2, 4 and 8 ranks in fp32 and bf16",
     "[.all]") {
   for (const fs::path& config : shipped_configs()) {
-    for (const int world : {2, 4, 8}) {
-      for (const char* compute : {"fp32", "bf16"}) check_planned_order(config, world, compute);
+    DYNAMIC_SECTION(config.stem().string()) {
+      for (const int world : {2, 4, 8}) {
+        for (const char* compute : {"fp32", "bf16"}) check_planned_order(config, world, compute);
+      }
     }
   }
 }
@@ -166,13 +168,15 @@ TEST_CASE(
 TEST_CASE("each strategy takes at most the memory of the one before, for every config that fits into 4 GiB", "[.all]") {
   constexpr uint64_t kMost = uint64_t{4} << 30;
   for (const fs::path& config : shipped_configs()) {
-    for (const int world : {2, 4, 8}) {
-      for (const char* compute : {"fp32", "bf16"}) {
-        // Micro-batches of one sample, so that more configs fit. Those of kgat differ by program.
-        const bool is_kgat = config.stem().string().starts_with("kgat");
-        const Words run = joined(run_of(config, world, compute), is_kgat ? Words() : Words{"data.micro_batch=1"});
-        if (planned(joined(run, {"--all-strategies"})).at("ddp") <= kMost)
-          check_measured_order(config, run, world, compute);
+    DYNAMIC_SECTION(config.stem().string()) {
+      for (const int world : {2, 4, 8}) {
+        for (const char* compute : {"fp32", "bf16"}) {
+          // Micro-batches of one sample, so that more configs fit. Those of kgat differ by program.
+          const bool is_kgat = config.stem().string().starts_with("kgat");
+          const Words run = joined(run_of(config, world, compute), is_kgat ? Words() : Words{"data.micro_batch=1"});
+          if (planned(joined(run, {"--all-strategies"})).at("ddp") <= kMost)
+            check_measured_order(config, run, world, compute);
+        }
       }
     }
   }

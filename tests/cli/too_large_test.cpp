@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "fixtures/harness/toy_run.hpp"
+#include "limited_runs.hpp"
 
 using namespace ddhost::test;
 using Catch::Contains;
@@ -89,6 +90,20 @@ TEST_CASE("runs that are too large for a device are refused, and start with what
     REQUIRE(fitted.record.steps.size() == 3);
     for (size_t i = 0; i < 3; ++i) CHECK(fitted.record.steps[i].at("loss") == large.record.steps[i].at("loss"));
   }
+}
+
+TEST_CASE("runs that are too large for the addresses of a process are refused, and start with what fits", "[cli]") {
+  const std::string gpt = DDHOST_SOURCE_DIR "/configs/gpt_tiny.json", vit = DDHOST_SOURCE_DIR "/configs/vit_tiny.json";
+  const Words steps = {"train.steps=2", "train.eval_every=0"};
+  constexpr uint64_t kLow = 1'100'000'000, kMB = 1'000'000;
+  check_fitted(run_with_addresses,
+               joined({"--config", gpt, "--nproc", "2", "--strategy", "zero1", "model.n_embd=1024"}, steps), kLow,
+               60 * kMB);
+  check_fitted(run_with_addresses,
+               joined({"--config", gpt, "--nproc", "4", "--strategy", "ddp", "model.n_embd=768"}, steps), kLow,
+               30 * kMB);
+  check_fitted(run_with_addresses, joined({"--config", vit, "--nproc", "1", "data.micro_batch=256"}, steps), kLow,
+               50 * kMB);
 }
 
 // There an offload to the host's memory takes more than it saves.

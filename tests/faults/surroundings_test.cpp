@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 
 #include "fixtures/harness/ddhost_process.hpp"
+#include "fixtures/harness/memory_group.hpp"
 #include "fixtures/harness/skip.hpp"
 
 using namespace ddhost::test;
@@ -23,48 +24,11 @@ Words words_for(const TempFolder& folder, const Words& more) {
   return words;
 }
 
-// A memory cgroup (version 1) below that of this process, with a limit. Removed with the object.
-class MemoryGroup {
- public:
-  explicit MemoryGroup(int64_t bytes) {
-    std::ifstream in("/proc/self/cgroup");
-    for (std::string line; std::getline(in, line);) {
-      const size_t at = line.find(":memory:");
-      if (at != std::string::npos)
-        path_ = "/sys/fs/cgroup/memory" + line.substr(at + 8) + "/ddhost-test-" + std::to_string(getpid()) + "-" +
-                std::to_string(bytes);
-    }
-    std::error_code ec;
-    if (path_.empty() || !fs::create_directory(path_, ec)) {
-      path_.clear();
-      return;
-    }
-    std::ofstream limit(path_ / "memory.limit_in_bytes");
-    limit << bytes << std::flush;
-    ready_ = limit.good();
-  }
-  MemoryGroup(const MemoryGroup&) = delete;
-  MemoryGroup& operator=(const MemoryGroup&) = delete;
-  ~MemoryGroup() {
-    for (int i = 0; !path_.empty() && rmdir(path_.c_str()) != 0 && i < 100; ++i) std::this_thread::sleep_for(10ms);
-  }
-  [[nodiscard]] bool ready() const { return ready_; }
-  [[nodiscard]] std::string members() const { return (path_ / "cgroup.procs").string(); }
-
- private:
-  fs::path path_;
-  bool ready_ = false;
-};
-
 // A run of 25 million parameters in the group, which ends with one sentence of these words.
 void check_ended(const MemoryGroup& group, const Words& options, const std::vector<std::string>& words) {
   const TempFolder folder;
-  Process process(words_for(folder, joined({"model.width=512", "model.hidden=4096", "model.layers=6"}, options)), [&] {
-    const int fd = open(group.members().c_str(), O_WRONLY);
-    const std::string self = std::to_string(getpid());
-    if (fd < 0 || write(fd, self.data(), self.size()) < 0) _exit(126);
-    close(fd);
-  });
+  Process process(words_for(folder, joined({"model.width=512", "model.hidden=4096", "model.layers=6"}, options)),
+                  [&] { group.enter(); });
   const int code = process.wait(60s);
   INFO(process.err());
   CHECK(code == 1);

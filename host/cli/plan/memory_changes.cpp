@@ -2,15 +2,10 @@
 //
 // cli/plan/memory_changes.cpp: changes of a training that does not fit into memory, with which it does (--fit, and the end of
 // the error). They are planned, as by `ddhost plan`; no rank is started.
-#include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
@@ -18,6 +13,7 @@
 #include "cli/run_hosts.hpp"
 #include "config/run_length.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/loop/memory_fit.hpp"
 
 namespace fs = std::filesystem;
 
@@ -38,7 +34,7 @@ uint64_t bytes_in(const MemoryPlan& plan, const Shortage& shortage) {
   for (const RankMemory& rank : plan.ranks) {
     PlannedBytes bytes = rank.in(shortage.kind, plan.device_has_memory);
     bytes[kCommTag] = 0;
-    ranks.push_back(sum(bytes) + reserve_of_rank(shortage.kind));
+    ranks.push_back(sum(bytes) + reserve_of_rank(rank, shortage.kind, plan.device_has_memory));
   }
   std::sort(ranks.rbegin(), ranks.rend());
   ranks.resize(std::min<size_t>(ranks.size(), shortage.n_ranks));
@@ -290,34 +286,16 @@ std::string MemoryChange::text() const {
 TriedChanges changes_that_fit(const CommandLine& line, Registry& registry, const RunPlace& place,
                               const Shortage& shortage) {
   TriedChanges out;
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-    out.end = {1, ddh::str("can't make a pipe: ", std::strerror(errno)), std::nullopt};
-    return out;
-  }
-  Fd read_end(ends[0]), write_end(ends[1]);
-  LoaderRecord record;
-  out.end = launch(
-      LaunchArgs{},
-      [&](LoaderRecord& of_loader) -> Prepared {
-        Json found = Json::array();
-        for (const MemoryChange& change : Changes(line, registry, place, shortage, of_loader).that_fit()) {
-          Json words = Json::array();
-          for (const Override& one : change.overrides) words.push_back({one.key, one.text});
-          found.push_back({{"words", words}, {"same_bits", change.same_bits}});
-        }
-        const std::string text = found.dump();
-        if (::write(write_end.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-          ddh::fail(DDH_INTERNAL, "can't write to a pipe: ", std::strerror(errno));
-        return {};
-      },
-      record);
-  write_end = Fd();
+  const std::string text = text_of_loader(out.end, [&](LoaderRecord& of_loader) {
+    Json found = Json::array();
+    for (const MemoryChange& change : Changes(line, registry, place, shortage, of_loader).that_fit()) {
+      Json words = Json::array();
+      for (const Override& one : change.overrides) words.push_back({one.key, one.text});
+      found.push_back({{"words", words}, {"same_bits", change.same_bits}});
+    }
+    return found.dump();
+  });
   if (out.end.exit_code != 0) return out;
-  std::string text;
-  std::array<char, 4096> part{};
-  for (ssize_t n = 0; (n = ::read(read_end.get(), part.data(), part.size())) > 0;)
-    text.append(part.data(), static_cast<size_t>(n));
   for (const Json& change : Json::parse(text)) {
     out.changes.push_back({{}, change.at("same_bits").get<bool>()});
     for (const Json& word : change.at("words"))

@@ -142,6 +142,28 @@ std::string blocks_text(const Planned& one) {
                   " MB)\n");
 }
 
+// What checkpoints take of a host, and each process. The data sets and libraries of a process are the same for all plans;
+// the first of them has allocated most.
+std::string beside_ranks(const std::vector<Planned>& all) {
+  uint64_t kept = 0, copies = 0, data_sets = 0, libraries = 0;
+  bool has_hosts = false;
+  for (const Planned& one : all) {
+    if (!one.plan) continue;
+    const MemoryPlan& plan = *one.plan;
+    kept = std::max(kept, plan.checkpoints.kept);
+    copies = std::max(copies, plan.checkpoints.copies_of(static_cast<uint64_t>(plan.world_size)));
+    data_sets = std::max(data_sets, plan.data_sets);
+    libraries = std::max(libraries, plan.libraries);
+    has_hosts = has_hosts || plan.has_hosts;
+  }
+  std::string out;
+  if (kept + copies > 0)
+    out += ddh::str("checkpoints take ", has_hosts ? "at most " : "", megabytes(kept + copies), " MB more of ",
+                    has_hosts ? "each" : "the", " host: ", megabytes(copies), " for copies that are written\n");
+  return out + ddh::str("each process has more: data sets ", megabytes(data_sets), ", libraries ", megabytes(libraries),
+                        " (most of it shared by all)\n");
+}
+
 // What the columns do not show, and what the numbers leave out.
 std::string notes(const std::vector<Planned>& all) {
   std::string out;
@@ -159,15 +181,10 @@ std::string notes(const std::vector<Planned>& all) {
   if (any([](const MemoryPlan& plan) { return !plan.knows_act; })) out += "act: the model has no estimate\n";
   if (any([](const MemoryPlan& plan) { return !plan.largest().sent; }))
     out += "sent: the strategy does not say what it sends\n";
-  uint64_t checkpoints = 0;
-  for (const Planned& one : all) checkpoints = std::max(checkpoints, one.plan ? one.plan->memory_checkpoints : 0);
-  const bool has_hosts = any([](const MemoryPlan& plan) { return plan.has_hosts; });
-  if (checkpoints > 0)
-    out += ddh::str("checkpoint.memory_every takes ", has_hosts ? "at most " : "", megabytes(checkpoints),
-                    " MB more of ", has_hosts ? "each" : "the", " host\n");
+  out += beside_ranks(all);
   if (any([](const MemoryPlan& plan) { return !plan.unique_of_all(); }))
     out += ddh::str("of more than ", kMostPlannedRanks, " ranks the first and the last are planned\n");
-  return out + "not counted: evaluations, data sets, and the libraries of a process\n";
+  return out + "not counted: evaluations, batches, and what allocators keep\n";
 }
 
 std::string text_of(const std::vector<Planned>& all, std::optional<uint64_t> memory, size_t columns) {
@@ -230,7 +247,10 @@ nlohmann::ordered_json json_of(const std::vector<Planned>& all, std::optional<ui
     entry["gradients_in_blocks"] = nlohmann::ordered_json::array();
     for (const MemoryPlan::Gradient& gradient : plan.in_blocks)
       entry["gradients_in_blocks"].push_back(gradient.parameter);
-    entry["memory_checkpoints"] = plan.memory_checkpoints;
+    entry["memory_checkpoints"] = plan.checkpoints.kept;
+    entry["checkpoint_copies"] = plan.checkpoints.copies_of(static_cast<uint64_t>(plan.world_size));
+    entry["data_sets"] = plan.data_sets;
+    entry["libraries"] = plan.libraries;
     entry["comm_is_known"] = plan.knows_comm;
     entry["act_is_known"] = plan.knows_act;
     if (memory) entry["fits"] = sum(bytes_to_fit(plan, plan.largest())) <= *memory;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli/plan/planned_run.hpp: the plan of a command line, with changes (`ddhost plan`, --fit). Everything is called in the
-// loader.
+// cli/plan/planned_run.hpp: the plan of a command line, with changes (`ddhost plan`, --fit). All but text_of_loader is called
+// in the loader.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "cli/words/command_line.hpp"
 #include "config/user_config.hpp"
 #include "engine/loop/memory_plan.hpp"
+#include "launch/launch.hpp"
 #include "plan/prepare.hpp"
 #include "plugin/registry.hpp"
 
@@ -20,6 +22,9 @@ MemoryPlan plan_of(const PreparedRun& run);
 
 // The command line with `more`.
 UserConfig user_config(const CommandLine& line, const Registry& registry, const std::vector<Override>& more);
+
+// What `say` returns in a loader that starts no rank. `end`: how the loader has ended.
+std::string text_of_loader(Outcome& end, const std::function<std::string(LoaderRecord&)>& say);
 
 // Their names, sorted.
 std::vector<std::string> all_strategies(const Registry& registry);

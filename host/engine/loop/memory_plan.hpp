@@ -5,6 +5,7 @@
 // its groups take.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -54,16 +55,32 @@ RankMemory rank_memory(const ddh_plan& plan, int rank, uint64_t host_comm, uint6
 // "planned for each rank, in MB: param 1.2, grad 1.2, ...", of all tags; in one line.
 std::string plan_text(const RankMemory& plan);
 
+// What checkpoints take of a host's memory, without tensors of the strategy's own.
+struct CheckpointMemory {
+  uint64_t kept = 0;     // those in memory (checkpoint.memory_every); of several hosts the most that each keeps
+  uint64_t copies = 0;   // of all ranks together: what is written while training goes on
+  uint64_t of_rank = 0;  // that each rank takes beside
+  [[nodiscard]] uint64_t copies_of(uint64_t n_ranks) const { return copies + n_ranks * of_rank; }
+  [[nodiscard]] uint64_t bytes(uint64_t n_ranks) const { return kept + copies_of(n_ranks); }
+  // The most that a rank copies: no more than it holds.
+  [[nodiscard]] uint64_t most_of_rank(const RankMemory& rank) const {
+    return std::min(copies, rank.param + rank.optim + rank.file) + of_rank;
+  }
+};
+
 struct MemoryPlan {
   std::string strategy, model;
   int world_size = 1;
-  bool device_has_memory = false;   // of its own
-  bool has_nodes = false;           // ranks are on several nodes
-  bool knows_comm = true;           // the transport says what it takes
-  bool knows_act = true;            // the model estimates its activations
-  uint64_t n_params = 0;            // elements
-  uint64_t memory_checkpoints = 0;  // bytes of the host, beside those of the ranks (checkpoint.memory_every)
-  bool has_hosts = false;           // which have that each, at most
+  bool device_has_memory = false;  // of its own
+  bool has_nodes = false;          // ranks are on several nodes
+  bool knows_comm = true;          // the transport says what it takes
+  bool knows_act = true;           // the model estimates its activations
+  uint64_t n_params = 0;           // elements
+  CheckpointMemory checkpoints;    // beside the bytes of the ranks
+  bool has_hosts = false;          // which have that each, at most
+  // Of the process that planned: what the model's data sets take, which each rank has, and its libraries, whose pages most
+  // ranks share.
+  uint64_t data_sets = 0, libraries = 0;
   struct Program {
     std::string name;
     bool is_evaluated = false;  // the model has a program for that
@@ -86,40 +103,5 @@ struct MemoryPlan {
 // `config`: the run's own copy. `seat`: of rank 0; kv is not used. Error: the strategy can't be planned, or any of the
 // plugins refuses its options.
 MemoryPlan plan_memory(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat);
-
-// What a rank of a run has planned, and what it sees before it allocates that. Ranks send each other its bytes.
-struct SeenMemory {
-  RankMemory planned;
-  ddh_device_info device;
-  uint64_t addresses_left;  // of its process
-  int32_t host;             // ranks with the same number share a host's memory
-  uint64_t host_left;
-  std::array<char, 192> host_left_of;  // "this machine", "the control group /user.slice"; ends with 0
-};
-// Fills in what the rank sees of its host.
-void see_host(SeenMemory& seen, const RankSeat& seat);
-struct FitQuestion {
-  std::string device;  // its id
-  bool device_has_memory;
-  bool ranks_are_threads;           // of one process
-  uint64_t memory_checkpoints = 0;  // bytes of the host, beside those of the ranks
-};
-struct DoesNotFit {
-  Shortage shortage;
-  std::string sentence;
-};
-// What a rank takes beside its plan after its fit is asked: heaps, pools of allocators, and what the first products of
-// libraries make. It can't be planned, and grows with the model. Measured for ddp, as the most usage of a control group or the
-// least `ulimit -v` of a whole run, less the plan and what was taken before the question, in MB of 10^6 bytes:
-//   host       kgat_tiny 26, gpt_tiny 47, cnn_tiny 64 (bf16: 94), vit_tiny 71 (bf16: 85), gpt_tiny of width 512 93, of width
-//              1024 179, without LibTorch 1
-//   addresses  gpt_tiny 211, cnn_tiny 215, vit_tiny 353, gpt_tiny of width 512 339, of width 1024 462: each thread reserves
-//              64 MiB for its heap
-// The reserve covers the runs up to width 512, and for addresses all. Of a device with its own memory nothing is known.
-uint64_t reserve_of_rank(MemoryKind kind);
-
-// The first memory that does not suffice for all ranks that share it; nullopt: the run fits. What a plan takes and the reserve
-// of each rank count.
-std::optional<DoesNotFit> first_shortage(const std::vector<SeenMemory>& ranks, const FitQuestion& question);
 
 }  // namespace ddhost

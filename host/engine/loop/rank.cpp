@@ -19,7 +19,7 @@
 #include "engine/loop/estimate.hpp"
 #include "engine/loop/evaluations.hpp"
 #include "engine/loop/generate.hpp"
-#include "engine/loop/memory_plan.hpp"
+#include "engine/loop/memory_fit.hpp"
 #include "engine/loop/rank_setup.hpp"
 #include "engine/loop/train_loop.hpp"
 #include "engine/record/closing.hpp"
@@ -196,7 +196,7 @@ class Rank : RankSetup {
     services_.comm->all_gather_bytes(&mine, all.data(), sizeof mine, "plan");
     if (is_first()) {
       const FitQuestion question{plan_.device.id(), !services_.device->is_host_memory(),
-                                 plan_.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS), memory_checkpoint_bytes()};
+                                 plan_.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS), checkpoint_memory()};
       if (const std::optional<DoesNotFit> shortage = first_shortage(all, question)) {
         if (plan_.work == Work::kTrain)
           services_.seat.record.set_shortage(shortage->shortage);  // with changes that fit
@@ -335,7 +335,7 @@ class Rank : RankSetup {
   }
 
   void report() {
-    Summary summary(services_, memory_plan_, anon_);
+    Summary summary(services_, whole_plan(), anon_);
     if (is_first() && !estimates_.empty())
       summary.set_work(work_done(estimates_, *model_desc_, output_->work()),
                        rank_peak(config(), *services_.device, plan_.threads_per_rank));

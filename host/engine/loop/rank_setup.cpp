@@ -9,12 +9,14 @@
 #include "checkpoint/checkpoint_layout.hpp"
 #include "checkpoint/host_parts.hpp"
 #include "engine/checks/rhythm.hpp"
+#include "engine/loop/checkpoint_settings.hpp"
 #include "engine/loop/estimate.hpp"
 #include "engine/loop/evaluations.hpp"
 #include "engine/services/optim/optimizers.hpp"
 #include "engine/settings/eval_weights.hpp"
 #include "engine/settings/model_settings.hpp"
 #include "engine/state/buffers.hpp"
+#include "engine/state/checkpoint_tensors.hpp"
 
 namespace ddhost {
 
@@ -190,15 +192,22 @@ void RankSetup::make_optimizers() {
   services_.step->set_optimizers(refs, programs_->described());
 }
 
-uint64_t RankSetup::memory_checkpoint_bytes() const {
-  if (plan_.work != Work::kTrain || config().get<int64_t>("checkpoint.memory_every") == 0) return 0;
+CheckpointMemory RankSetup::checkpoint_memory() const {
+  const CheckpointSettings settings = CheckpointSettings::from(config());
+  if (plan_.work != Work::kTrain || (!settings.on() && settings.memory_every == 0)) return {};
   const Optimizers& optimizers = services_.step->optimizers();
-  // Those of a run that starts again are there already, but for one more.
-  const bool has_none =
-      plan_.run_dir.empty() || list_checkpoints(memory_root(plan_.run_dir, plan_.memory_by_host)).empty();
-  const uint64_t in_memory = has_none ? 2 : 1;
-  const uint64_t copies = config().get<bool>("checkpoint.async") ? 1 : 0;  // of all ranks together
-  return (in_memory + copies) * CheckpointLayout(*model_desc_, optimizers, optimizers.shown_params()).bytes();
+  const uint64_t bytes = CheckpointLayout(*model_desc_, optimizers, optimizers.shown_params()).bytes();
+  CheckpointMemory out;
+  if (settings.memory_every > 0) {
+    // Those of a run that starts again are there already, but for one more.
+    const bool has_none =
+        plan_.run_dir.empty() || list_checkpoints(memory_root(plan_.run_dir, plan_.memory_by_host)).empty();
+    out.kept = (has_none ? 2 : 1) * bytes;
+  }
+  const uint64_t most = static_cast<uint64_t>(services_.seat.world_size()) * settings.most_bytes;  // 0: no limit
+  if (settings.in_background) out.copies = most == 0 ? bytes : std::min(bytes, most);
+  out.of_rank = copy_buffer_bytes();
+  return out;
 }
 
 ddh_codec_args RankSetup::codec_args() const {

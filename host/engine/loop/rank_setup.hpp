@@ -12,6 +12,7 @@
 
 #include "engine/calls/instance.hpp"
 #include "engine/checks/check_model.hpp"
+#include "engine/loop/memory_plan.hpp"
 #include "engine/services/comm/layered_comm.hpp"
 #include "engine/services/optim/optimizers.hpp"
 #include "engine/services/tables/interfaces.hpp"
@@ -51,9 +52,8 @@ class RankSetup {
   void choose_programs();
   // After these, and a Comm in the services.
   void make_optimizers();
-  // Of the two checkpoints that checkpoint.memory_every keeps and the copies of the ranks, without tensors of the strategy's
-  // own. Of several hosts the most that each keeps: after a restart it has all of the older one. After make_optimizers.
-  [[nodiscard]] uint64_t memory_checkpoint_bytes() const;
+  // Of a training, after make_optimizers.
+  [[nodiscard]] CheckpointMemory checkpoint_memory() const;
   // Before make_strategy, which asks it: the run's codec, if it has one. It allocates nothing before attach_codec.
   void make_codec();
   void attach_codec();
@@ -64,6 +64,15 @@ class RankSetup {
   // The most that a micro-batch of a training program takes at once. nullopt: the model has no estimates.
   [[nodiscard]] std::optional<uint64_t> activation_bytes() const;
   [[nodiscard]] uint64_t buffer_bytes() const;  // that the exchange of the model's buffers takes
+  // What the run's transports say of a group of ranks; nullopt: nothing. `host`, `device`: their memory.
+  struct GroupPlan {
+    uint32_t caps = 0;
+    uint64_t host = 0, device = 0;
+  };
+  [[nodiscard]] std::optional<GroupPlan> transport_plan(const std::vector<int32_t>& ranks, bool is_world) const;
+  // memory_plan_ with all of tag comm: the groups of ranks, the model's buffers and the codec, too. DDH_PLAN_UNKNOWN: a
+  // transport does not say what it takes.
+  [[nodiscard]] ddh_plan whole_plan() const;
   void end_setup();
 
   [[nodiscard]] const RunConfig& config() const { return services_.config; }
@@ -96,6 +105,8 @@ class RankSetup {
   std::unique_ptr<RunPrograms> programs_;
 
  private:
+  [[nodiscard]] std::optional<GroupPlan> layers_plan(const ddh_comm_init& init, const std::vector<int32_t>& ranks,
+                                                     bool is_world) const;
   [[nodiscard]] ddh_codec_args codec_args() const;
   [[nodiscard]] bool sums_in_bf16() const;
   OptimizerRef make_optimizer(const RunPlan::Optimizer& given);

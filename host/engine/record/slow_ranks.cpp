@@ -32,7 +32,7 @@ bool is_slow(double ms, double median_ms) { return ms > kSlow * median_ms && ms 
 
 double own_work(const SectionTimes& times) { return std::accumulate(times.begin(), times.end(), 0.0); }
 
-std::string ms_text(double ms) {
+std::string rounded_ms(double ms) {
   char text[32];
   std::snprintf(text, sizeof text, "%.*f ms", ms < 10 ? 1 : 0, ms);
   return text;
@@ -40,7 +40,7 @@ std::string ms_text(double ms) {
 
 // "computes for 31 ms of a step"
 std::string what_takes_long(const SlowRank& slow) {
-  const std::string ms = ms_text(slow.ms);
+  const std::string ms = rounded_ms(slow.ms);
   switch (slow.section) {
     case StepSection::compute:
       return "computes for " + ms + " of a step";
@@ -124,7 +124,7 @@ void SlowRanks::tell(int64_t step, const SlowRank& slow) const {
   if (nodes.count() > 1) rank += ddh::str(" on node ", nodes.node(slow.rank));
   if (!nodes.addresses().empty()) rank += " (" + nodes.addresses()[static_cast<size_t>(nodes.node(slow.rank))] + ")";
   services_.log->warn("steps {} to {}: {} {}, the median rank for {}, so the others wait for it; {}", step - every_ + 1,
-                      step, rank, what_takes_long(slow), ms_text(slow.median_ms), cure(slow.section));
+                      step, rank, what_takes_long(slow), rounded_ms(slow.median_ms), cure(slow.section));
 }
 
 }  // namespace ddhost

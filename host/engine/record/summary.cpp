@@ -30,18 +30,22 @@ RankSummary own_summary(RankServices& services, const ddh_plan& plan, const Anon
   return mine;
 }
 
+nlohmann::ordered_json or_null(uint64_t bytes) {
+  return bytes == DDH_PLAN_UNKNOWN ? nlohmann::ordered_json() : nlohmann::ordered_json(bytes);
+}
+
 nlohmann::ordered_json bytes_of(const ddh_plan& plan) {
   return {{"param", plan.param_bytes},
           {"grad", plan.grad_bytes},
           {"optim", plan.optim_bytes},
-          {"comm", plan.comm_bytes},
+          {"comm", or_null(plan.comm_bytes)},
           {"file", plan.file_bytes}};
 }
 
 constexpr size_t kMostShown = 4;  // ranks with a column each
 bool is_many(size_t ranks) { return ranks > kMostShown; }
 
-std::string percent_text(double percent) { return number_as("%.1f", percent); }
+std::string share_text(double percent) { return number_as("%.1f", percent); }
 
 // The least, the median and the most of a value over the ranks.
 template <class All, class Value, class Text>
@@ -216,9 +220,9 @@ std::string Summary::time_text(size_t columns) const {
     for (size_t r = 0; r < ranks_.size(); ++r) rows.push_back({ddh::str("rank ", r)});
   for (size_t kind = 0; kind < kSpanKinds; ++kind) {
     const std::array<std::string, 3> spread = spread_of(
-        ranks_, [&](const RankSummary& rank) { return share(rank, kind); }, percent_text);
+        ranks_, [&](const RankSummary& rank) { return share(rank, kind); }, share_text);
     for (size_t r = 0; r < rows.size(); ++r)
-      rows[r].push_back(is_many(ranks_.size()) ? spread[r] : percent_text(share(ranks_[r], kind)));
+      rows[r].push_back(is_many(ranks_.size()) ? spread[r] : share_text(share(ranks_[r], kind)));
   }
   for (std::vector<std::string>& row : rows) table.add(std::move(row));
   return "time, % of the loop\n" + table.text(columns);
@@ -292,9 +296,6 @@ std::string Summary::json(const RankServices& services, int64_t last_step, const
   const ddh_plan& plan = ranks_.front().plan;
   out["plan_bytes"] = bytes_of(plan);  // of rank 0, like the counters
   out["plan_calls"] = {{"reduce", plan.reduce_calls}, {"publish", plan.publish_calls}};
-  const auto or_null = [](uint64_t bytes) {
-    return bytes == DDH_PLAN_UNKNOWN ? nlohmann::ordered_json() : nlohmann::ordered_json(bytes);
-  };
   out["plan_sent_bytes"] = {{"all", or_null(plan.sent_bytes)},
                             {"between_nodes", or_null(plan.sent_between_nodes_bytes)}};
   for (const ProgramWork& work : work_) {

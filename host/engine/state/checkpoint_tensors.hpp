@@ -67,6 +67,9 @@ struct SaveSettings {
 // The bytes that a rank writes.
 uint64_t written_bytes(const StateSource& source, const CheckpointLayout& layout, bool is_first_rank);
 
+// What a rank's saves take beside the copy that is written behind training.
+uint64_t copy_buffer_bytes();
+
 // Takes the memory that a rank's saves need. [main]
 void reserve_copy(CopyMemory& memory, const SaveSettings& settings, const StateSource& source,
                   const CheckpointLayout& layout, bool is_first_rank);

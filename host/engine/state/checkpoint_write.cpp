@@ -73,6 +73,8 @@ uint64_t copy_bytes(const SaveSettings& settings, const std::vector<StatePiece>&
 
 }  // namespace
 
+uint64_t copy_buffer_bytes() { return DoubleBuffer::kBytes + DirectFile::kBlockBytes; }
+
 void reserve_copy(CopyMemory& memory, const SaveSettings& settings, const StateSource& source,
                   const CheckpointLayout& layout, bool is_first_rank) {
   const std::vector<StatePiece> pieces = state_pieces(source, layout);

@@ -166,6 +166,11 @@ class Comm {
   [[nodiscard]] const std::vector<int32_t>& members_of(ddh_group* group) const {
     return members_.at(group_or_world(group));
   }
+  // The members of each group that was made, and whether it is the one of all ranks.
+  template <class Body>
+  void for_each_group(Body&& body) const {
+    for (const auto& [group, ranks] : members_) body(ranks, group == world_);
+  }
   // The members of a group.
   [[nodiscard]] ddh::GroupRanks ranks_of(ddh_group* group) const {
     const std::vector<int32_t>& ranks = members_.at(group_or_world(group));

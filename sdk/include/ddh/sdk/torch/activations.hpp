@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ddh/sdk/torch/activations.hpp: the allocator of LibTorch's CPU tensors. LibTorch returns large blocks to the system
-// and maps them again at every step. This allocator keeps its pages in free lists by size, uses huge pages for large
-// blocks, and counts a rank's memory under DDH_TAG_ACT.
+// and maps them again at every step. This allocator keeps its blocks in free lists by size, uses huge pages
+// (block_space.hpp), and counts a rank's memory under DDH_TAG_ACT.
 //
 // LibTorch has one CPU allocator per process, so all ranks of a process share this object.
 #pragma once
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
-#include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <mutex>
 #include <vector>
 
+#include "ddh/sdk/memory/block_space.hpp"
 #include "ddh/sdk/plugin.hpp"
 
 namespace ddh {
@@ -106,13 +107,15 @@ class ActivationAllocator final : public c10::Allocator {
   // Precedes every block; it has the size of a cache line, so data stays aligned.
   struct alignas(64) Header {
     ActivationAllocator* owner;
-    Header* next;  // in its free list
-    uint64_t bytes;
-    uint32_t size_class;
+    Header* next;         // in its free list
+    uint64_t bytes;       // for which it is counted
+    uint32_t size_class;  // of the block
   };
   static constexpr uint64_t kSmallestBytes = 64;
-  static constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
-  static constexpr uint64_t kSlabBytes = uint64_t{4} << 20;  // small blocks are cut from slabs of this size
+  static constexpr uint64_t kRunBytes = uint64_t{16} << 10;  // small blocks are cut from runs of this size
+
+  static constexpr uint64_t kLargeBytes = uint64_t{1} << 20;
+  static constexpr uint32_t kMostLarger = 8;  // classes: four times the size
 
   // Four classes for each power of two: at most a quarter of a block is wasted.
   static uint32_t size_class(uint64_t n) {
@@ -130,28 +133,30 @@ class ActivationAllocator final : public c10::Allocator {
 
   Header* take(uint32_t c) {
     const std::lock_guard lock(mutex_);
-    if (free_[c] == nullptr) refill(c);
-    Header* header = free_[c];
-    free_[c] = header->next;
+    const uint32_t from = class_with_a_block(c);
+    Header* header = free_[from];
+    free_[from] = header->next;
+    header->bytes = class_bytes(c);
     return header;
   }
 
+  // A large block may serve a smaller tensor; its other pages are there already.
+  uint32_t class_with_a_block(uint32_t c) {
+    if (free_[c] != nullptr) return c;
+    for (uint32_t larger = c + 1; class_bytes(c) >= kLargeBytes && larger <= c + kMostLarger; ++larger)
+      if (free_[larger] != nullptr) return larger;
+    refill(c);
+    return c;
+  }
+
+  // Cuts a new block, and of small ones several.
   void refill(uint32_t c) {
     const uint64_t bytes = class_bytes(c), stride = bytes + sizeof(Header);
-    const uint64_t count = stride >= kSlabBytes / 8 ? 1 : kSlabBytes / stride;
-    auto* at = static_cast<char*>(map(count * stride));
+    const uint64_t count = std::max<uint64_t>(1, kRunBytes / stride);
+    auto* at = static_cast<char*>(space_.cut(count * stride));
     for (uint64_t i = 0; i < count; ++i, at += stride) {
       free_[c] = new (at) Header{this, free_[c], bytes, c};
     }
-  }
-
-  static void* map(uint64_t bytes) {
-    const uint64_t rounded = (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-    void* p = mmap(nullptr, rounded + kHugePageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) throw std::bad_alloc();
-    const uintptr_t aligned = (reinterpret_cast<uintptr_t>(p) + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-    if (bytes >= kHugePageBytes) madvise(reinterpret_cast<void*>(aligned), rounded, MADV_HUGEPAGE);
-    return reinterpret_cast<void*>(aligned);
   }
 
   static void release(void* data) {
@@ -166,6 +171,7 @@ class ActivationAllocator final : public c10::Allocator {
 
   std::mutex mutex_;
   std::array<Header*, 256> free_{};  // by size class
+  BlockSpace space_;
 };
 
 }  // namespace DDH_HIDDEN

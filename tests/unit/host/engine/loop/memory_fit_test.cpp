@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Whether the plans of ranks fit into what they share: a device, a process, the machine.
-#include "engine/loop/memory_plan.hpp"
+#include "engine/loop/memory_fit.hpp"
 
 #include <catch2/catch.hpp>
 #include <cstring>
 
+#include "base/text.hpp"
 #include "launch/kv.hpp"
 #include "launch/progress.hpp"
 
@@ -68,7 +69,7 @@ TEST_CASE("pinned memory does not count for the device", "[unit]") {
 
 TEST_CASE("ranks that are threads share the addresses of a process", "[unit]") {
   std::vector<SeenMemory> ranks = {rank_on(0, "", 0, 60), rank_on(1, "", 0, 60)};
-  const uint64_t reserve = reserve_of_rank(MemoryKind::kAddresses);
+  const uint64_t reserve = reserve_of_rank({}, MemoryKind::kAddresses, false);
   for (SeenMemory& rank : ranks) rank.addresses_left = 100 + 2 * reserve;
   CHECK_FALSE(first_shortage(ranks, {"cpu", false, false}).has_value());
   const std::optional<DoesNotFit> found = first_shortage(ranks, {"cpu", false, true});
@@ -96,7 +97,7 @@ TEST_CASE("what the machine has not is refused, with the tag that takes it", "[u
 }
 
 TEST_CASE("each host has its own memory, and its name is in the error", "[unit]") {
-  const uint64_t reserve = reserve_of_rank(MemoryKind::kHost);
+  const uint64_t reserve = reserve_of_rank({}, MemoryKind::kHost, false);
   std::vector<SeenMemory> ranks = {rank_on(0, "", 0, 60), rank_on(1, "", 0, 60)};
   for (SeenMemory& rank : ranks) rank.host_left = 60 + reserve;
   CHECK(first_shortage(ranks, {"cpu", false, false}).has_value());  // both on one
@@ -115,15 +116,54 @@ TEST_CASE("each host has its own memory, and its name is in the error", "[unit]"
 }
 
 TEST_CASE("a run needs a reserve for each rank, which its error names", "[unit]") {
-  const uint64_t reserve = reserve_of_rank(MemoryKind::kAddresses);
+  const uint64_t reserve = reserve_of_rank({}, MemoryKind::kAddresses, false);
   CHECK(reserve > 0);
-  CHECK(reserve_of_rank(MemoryKind::kDevice) == 0);
+  CHECK(reserve_of_rank({}, MemoryKind::kDevice, true) == 0);
   std::vector<SeenMemory> ranks = {rank_on(0, "", 0, 60)};
   ranks[0].addresses_left = 60 + reserve;
   CHECK_FALSE(first_shortage(ranks, {"cpu", false, false}).has_value());
   --ranks[0].addresses_left;
   const std::optional<DoesNotFit> found = first_shortage(ranks, {"cpu", false, false});
   REQUIRE(found.has_value());
-  CHECK_THAT(found->sentence, Contains("needs a reserve of 469.8 MB for heaps and libraries") &&
+  CHECK_THAT(found->sentence, Contains("needs a reserve of " + bytes_text(reserve) + " for heaps and libraries") &&
                                   Contains("does not suffice for this reserve"));
+}
+
+TEST_CASE("the reserve grows with activations in the host's memory", "[unit]") {
+  RankMemory small, large;
+  large.act = uint64_t{1} << 30;
+  for (const MemoryKind kind : {MemoryKind::kHost, MemoryKind::kAddresses}) {
+    const uint64_t none = reserve_of_rank(small, kind, false), share = reserve_of_rank(large, kind, false) - none;
+    CHECK(share > large.act / 4);
+    CHECK(share < large.act);
+    CHECK(reserve_of_rank(large, kind, true) == none);  // they are in the device's
+  }
+  CHECK(reserve_of_rank(large, MemoryKind::kDevice, true) == 0);
+}
+
+TEST_CASE("checkpoints take memory of the host beside the ranks, and of the process that copies", "[unit]") {
+  const uint64_t reserve = reserve_of_rank({}, MemoryKind::kHost, false);
+  std::vector<SeenMemory> ranks = {rank_on(0, "", 0, 60), rank_on(1, "", 0, 60)};
+  FitQuestion question{"cpu", false, false, {}};
+  question.checkpoints = {1000, 90, 8};  // those in memory, the copies of all ranks, what each rank takes beside
+  for (SeenMemory& rank : ranks) rank.host_left = 120 + 2 * reserve + 1000 + 90 + 2 * 8;
+  CHECK_FALSE(first_shortage(ranks, question).has_value());
+  for (SeenMemory& rank : ranks) --rank.host_left;
+  const std::optional<DoesNotFit> host = first_shortage(ranks, question);
+  REQUIRE(host.has_value());
+  CHECK_THAT(host->sentence, Contains("without 1106 bytes for checkpoints, has"));
+  // A rank copies no more than it holds: 60 of 90.
+  for (SeenMemory& rank : ranks) rank.host_left = kMuch;
+  const uint64_t addresses = reserve_of_rank({}, MemoryKind::kAddresses, false);
+  ranks[1].addresses_left = 60 + addresses + 60 + 8;
+  CHECK_FALSE(first_shortage(ranks, question).has_value());
+  --ranks[1].addresses_left;
+  const std::optional<DoesNotFit> process = first_shortage(ranks, question);
+  REQUIRE(process.has_value());
+  CHECK_THAT(process->sentence, Contains("rank 1 will take") && Contains("without 68 bytes for checkpoints, has"));
+  question.ranks_are_threads = true;  // then they share the copies: 90 and twice 8
+  for (SeenMemory& rank : ranks) rank.addresses_left = 120 + 2 * addresses + 106;
+  CHECK_FALSE(first_shortage(ranks, question).has_value());
+  for (SeenMemory& rank : ranks) --rank.addresses_left;
+  CHECK(first_shortage(ranks, question).has_value());
 }
