@@ -335,7 +335,7 @@ class Rank : RankSetup {
   }
 
   void report() {
-    Summary summary(services_, whole_plan(), anon_);
+    Summary summary(services_, whole_plan(), planned_memory().act, anon_);
     if (is_first() && !estimates_.empty())
       summary.set_work(work_done(estimates_, *model_desc_, output_->work()),
                        rank_peak(config(), *services_.device, plan_.threads_per_rank));

@@ -16,9 +16,10 @@
 namespace ddhost {
 namespace {
 
-RankSummary own_summary(RankServices& services, const ddh_plan& plan, const AnonMarks& anon) {
+RankSummary own_summary(RankServices& services, const ddh_plan& plan, uint64_t planned_act, const AnonMarks& anon) {
   RankSummary mine;
   mine.plan = plan;
+  mine.planned_act = planned_act;
   for (size_t tag = 0; tag < kTagCount; ++tag) mine.memory[tag] = services.memory.usage(static_cast<int32_t>(tag));
   mine.time_ms = services.clock.split_ms();
   rusage usage{};
@@ -34,10 +35,12 @@ nlohmann::ordered_json or_null(uint64_t bytes) {
   return bytes == DDH_PLAN_UNKNOWN ? nlohmann::ordered_json() : nlohmann::ordered_json(bytes);
 }
 
-nlohmann::ordered_json bytes_of(const ddh_plan& plan) {
+nlohmann::ordered_json planned_bytes(const RankSummary& rank) {
+  const ddh_plan& plan = rank.plan;
   return {{"param", plan.param_bytes},
           {"grad", plan.grad_bytes},
           {"optim", plan.optim_bytes},
+          {"act", or_null(rank.planned_act > 0 ? rank.planned_act : DDH_PLAN_UNKNOWN)},
           {"comm", or_null(plan.comm_bytes)},
           {"file", plan.file_bytes}};
 }
@@ -69,9 +72,9 @@ std::string signed_bytes_text(int64_t bytes) {
 
 }  // namespace
 
-Summary::Summary(RankServices& services, const ddh_plan& plan, const AnonMarks& anon)
+Summary::Summary(RankServices& services, const ddh_plan& plan, uint64_t planned_act, const AnonMarks& anon)
     : ranks_(static_cast<size_t>(services.seat.world_size())), counters_(services.clock.counters()) {
-  const RankSummary mine = own_summary(services, plan, anon);
+  const RankSummary mine = own_summary(services, plan, planned_act, anon);
   services.comm->all_gather_bytes(&mine, ranks_.data(), sizeof mine, "summary");
 }
 
@@ -287,14 +290,14 @@ std::string Summary::json(const RankServices& services, int64_t last_step, const
                  {"pss", split.pss}};
     }
     out["ranks"].push_back({{"memory_bytes", memory},
-                            {"plan_bytes", bytes_of(r.plan)},
+                            {"plan_bytes", planned_bytes(r)},
                             {"time_ms", time},
                             {"peak_rss_bytes", r.peak_rss_bytes},
                             {"process_bytes", process}});
   }
   for (size_t tag = 0; tag < kTagCount; ++tag) out["unique_peak_bytes"][kTagNames[tag]] = unique_bytes(tag);
   const ddh_plan& plan = ranks_.front().plan;
-  out["plan_bytes"] = bytes_of(plan);  // of rank 0, like the counters
+  out["plan_bytes"] = planned_bytes(ranks_.front());  // of rank 0, like the counters
   out["plan_calls"] = {{"reduce", plan.reduce_calls}, {"publish", plan.publish_calls}};
   out["plan_sent_bytes"] = {{"all", or_null(plan.sent_bytes)},
                             {"between_nodes", or_null(plan.sent_between_nodes_bytes)}};

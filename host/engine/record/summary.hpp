@@ -19,6 +19,7 @@ namespace ddhost {
 // One rank's facts, exchanged as bytes.
 struct RankSummary {
   ddh_plan plan{};
+  uint64_t planned_act = 0;  // the most that activations take at a time, of a training; 0: not known
   std::array<TagUsage, kTagCount> memory{};
   std::array<double, kSpanKinds> time_ms{};
   uint64_t peak_rss_bytes = 0;
@@ -55,8 +56,8 @@ struct RankPeak {
 
 class Summary {
  public:
-  // Gathers the facts of all ranks; `plan` and `anon` are this rank's. [collective]
-  Summary(RankServices& services, const ddh_plan& plan, const AnonMarks& anon);
+  // Gathers the facts of all ranks; `plan`, `planned_act` and `anon` are this rank's. [collective]
+  Summary(RankServices& services, const ddh_plan& plan, uint64_t planned_act, const AnonMarks& anon);
   // Adds the speed and the activations of each program to text and json.
   void set_work(std::vector<ProgramWork> work, RankPeak peak);
 
