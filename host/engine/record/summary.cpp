@@ -37,12 +37,10 @@ nlohmann::ordered_json or_null(uint64_t bytes) {
 
 nlohmann::ordered_json planned_bytes(const RankSummary& rank) {
   const ddh_plan& plan = rank.plan;
-  return {{"param", plan.param_bytes},
-          {"grad", plan.grad_bytes},
-          {"optim", plan.optim_bytes},
-          {"act", or_null(rank.planned_act > 0 ? rank.planned_act : DDH_PLAN_UNKNOWN)},
-          {"comm", or_null(plan.comm_bytes)},
-          {"file", plan.file_bytes}};
+  return {
+      {"param", plan.param_bytes},        {"grad", plan.grad_bytes},
+      {"optim", plan.optim_bytes},        {"act", or_null(rank.planned_act > 0 ? rank.planned_act : DDH_PLAN_UNKNOWN)},
+      {"comm", or_null(plan.comm_bytes)}, {"file", plan.file_bytes}};
 }
 
 constexpr size_t kMostShown = 4;  // ranks with a column each
