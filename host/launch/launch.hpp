@@ -60,8 +60,8 @@ struct LaunchArgs {
   bool threads = false;                               // ranks are threads of one process; unless a Prepare decides it
   std::chrono::milliseconds failure_grace{2000};      // time for the other ranks to end after one has failed
   std::chrono::milliseconds grace_after_others{500};  // the same after one of another launcher has; the shorter counts
-  // After a signal that ends the run, a rank that begins and ends no plugin call for this time is killed, or for the
-  // time of the run's longest call if that is longer; 0: never. A second signal kills the ranks at once.
+  // After a signal that ends the run, a rank that begins and ends no plugin call for this time is killed, or for
+  // 1.5 times as long as the run's longest call if that is longer; 0: never. A second signal kills the ranks at once.
   std::chrono::milliseconds stop_grace{10000};
   std::string unit = "step";             // what a rank finishes after such a signal
   std::chrono::milliseconds echo{1000};  // a second signal within this time is a copy, sent to group and process

@@ -265,10 +265,10 @@ std::string Standstill::sentence(const std::vector<std::string>& ranks) const {
   std::string who;
   for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) who += (i == 0 ? "" : ", ") + ranks[i];
   if (ranks.size() > kShown) who += ddh::str(" and ", ranks.size() - kShown, " more");
-  const bool by_longest = longest_ > grace_;
+  const bool by_longest = limit() > grace_;
   return ddh::str(who, ranks.size() == 1 ? " has" : " have", " neither begun nor ended a plugin call for ",
                   seconds_text(limit()), " after the signal, so the ranks were killed; raise launch.grace (",
-                  seconds_text(grace_), by_longest ? ", or the run's longest call of " + seconds_text(longest_) : "",
+                  seconds_text(grace_), by_longest ? ", or 1.5 times the run's longest call of " + seconds_text(longest_) : "",
                   ") if that is too short for a call of this run");
 }
 

@@ -111,7 +111,7 @@ class Standstill {
   };
   void follow(int rank, Clock::time_point now);
   void forget_pause(Clock::time_point now);
-  [[nodiscard]] std::chrono::milliseconds limit() const { return std::max(grace_, longest_); }
+  [[nodiscard]] std::chrono::milliseconds limit() const { return std::max(grace_, longest_ + longest_ / 2); }
   [[nodiscard]] std::optional<std::string> place_of(int rank) const;
   [[nodiscard]] std::string sentence(const std::vector<std::string>& ranks) const;
 

@@ -164,11 +164,11 @@ from_memory failed 1
 nothing_left failed
 
 # All hosts lose each other for a while. Each keeps its parts, and the run starts again from them.
-start switched hosts_3 --strategy zero2 checkpoint.memory_copies=2
+start switched hosts_3 --strategy zero2 checkpoint.memory_copies=2 launch.heartbeat=1
 until_rows switched 40
 for n in 1 2 3; do ip link set "$(link "$n")" nomaster; done
 until grep -q 'is gone' "$work/switched.log"; do sleep 0.05; done
-sleep 1.5 # the hosts notice it too
+sleep 0.7 # the hosts notice it too; later, the restart finds no route
 for n in 1 2 3; do ip link set "$(link "$n")" master "$bridge"; done
 ends switched 1 whole_zero2
 from_memory switched 1
