@@ -7,8 +7,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
-#include <new>
+#include <cstring>
 #include <vector>
 
 #include "ddh/sdk/plugin.hpp"
@@ -20,7 +21,7 @@ inline namespace v1 DDH_HIDDEN {
 class BlockSpace {
  public:
   // Memory that begins at a multiple of 64 bytes if all sizes are multiples of 64. It is never given back. Throws
-  // std::bad_alloc.
+  // DDH_RESOURCE_EXHAUSTED.
   void* cut(uint64_t bytes) {
     if (bytes >= kOwnBytes) return map(bytes);
     auto at = std::find_if(open_.begin(), open_.end(), [&](const Range& range) { return range.left() >= bytes; });
@@ -49,7 +50,10 @@ class BlockSpace {
   static char* map(uint64_t bytes) {
     const uint64_t used = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes, all = used + kHugePageBytes;
     void* const p = mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) throw std::bad_alloc();
+    if (p == MAP_FAILED)
+      fail(DDH_RESOURCE_EXHAUSTED, "no memory for ", all >> 20, " MiB of tensors: ", std::strerror(errno),
+           "; use a smaller model, a smaller batch or more ranks, or raise the limit of this process's addresses ",
+           "(`ulimit -v`)");
     const auto from = reinterpret_cast<uintptr_t>(p);
     const uint64_t before = (kHugePageBytes - from % kHugePageBytes) % kHugePageBytes;
     char* const begin = static_cast<char*>(p) + before;
