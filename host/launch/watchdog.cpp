@@ -268,7 +268,8 @@ std::string Standstill::sentence(const std::vector<std::string>& ranks) const {
   const bool by_longest = limit() > grace_;
   return ddh::str(who, ranks.size() == 1 ? " has" : " have", " neither begun nor ended a plugin call for ",
                   seconds_text(limit()), " after the signal, so the ranks were killed; raise launch.grace (",
-                  seconds_text(grace_), by_longest ? ", or 1.5 times the run's longest call of " + seconds_text(longest_) : "",
+                  seconds_text(grace_),
+                  by_longest ? ", or 1.5 times the run's longest call of " + seconds_text(longest_) : "",
                   ") if that is too short for a call of this run");
 }
 
