@@ -264,7 +264,8 @@ constexpr const char* kLaunch = R"json({"properties": {
   "min_nodes": {"type": "integer", "default": 0, "minimum": 0, "maximum": 1024,
     "description": "a run of a hostfile starts again without hosts that are gone if this many are left; 0: only with all"},
   "grace": {"type": "number", "default": 10, "minimum": 0, "maximum": 1000000, "x-unit": "s",
-    "description": "after SIGTERM, end ranks that begin and end no call for this time, or 1.5 times the longest call's; 0: never"}
+    "description":
+      "after SIGTERM, end ranks that begin and end no call for this time, or 1.5 times the longest call's; 0: never"}
 }})json";
 
 const std::array<SectionText, 16> kSections = {{
