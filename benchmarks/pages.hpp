@@ -18,7 +18,7 @@ struct Unmap {
 };
 using Pages = std::unique_ptr<void, Unmap>;
 
-// Not touched yet. Error: there are not so many bytes.
+// Maps memory for `bytes`, which the system fills with zeros at the first access. Fails if it has too little.
 inline Pages pages(uint64_t bytes) {
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) ddh::fail(DDH_RESOURCE_EXHAUSTED, "no ", bytes, " bytes; give a smaller size");

@@ -142,8 +142,8 @@ std::string blocks_text(const Planned& one) {
                   " MB)\n");
 }
 
-// What checkpoints take of a host, and each process. The data sets and libraries of a process are the same for all plans;
-// the first of them has allocated most.
+// What checkpoints take of a host, and what each process takes beside its rank. All plans are made in one process, so they
+// see the same data sets and libraries; the largest values are shown.
 std::string beside_ranks(const std::vector<Planned>& all) {
   uint64_t kept = 0, copies = 0, data_sets = 0, libraries = 0;
   bool has_hosts = false;

@@ -40,8 +40,8 @@ void ordered_sum(float* dst, const SumSources& sources, uint64_t offset, uint64_
 void ordered_sum_to_all(float* const* dsts, uint32_t n_dsts, const SumSources& sources, uint64_t offset,
                         uint64_t numel);
 
-// dst[i] = src[i], written past the caches: what is large and read much later need not be read before it is overwritten, nor
-// push other data out. Other threads see it after end_streams of this thread. `src` is in the caches.
+// dst[i] = src[i] with stores that bypass the caches. The processor then does not read dst first, and keeps other data in the
+// caches. For a large dst that is read much later. Other threads see the values after this thread calls end_streams.
 void stream(float* dst, const float* src, uint64_t numel);
 void end_streams();
 

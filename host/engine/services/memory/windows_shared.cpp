@@ -207,7 +207,7 @@ class SharedExchange final : public ddh_exchange {
 
  private:
   enum : uint32_t { kReady, kDone };
-  // 4 MiB of sums are read again by the optimizer alone, when they have left the caches anyway.
+  // Sums from 4 MiB on bypass the caches: only the optimizer reads them again, and by then they would have left.
   static constexpr uint64_t kStreamedNumel = uint64_t{1} << 20;
 
   [[nodiscard]] float* buffer_of(int32_t rank) const { return shared_.base() + stride_ * static_cast<uint64_t>(rank); }
@@ -229,21 +229,20 @@ class SharedExchange final : public ddh_exchange {
     const bool streams = !add && !to_all && dst != buffer() + segments.my_offset && segments.my_numel >= kStreamedNumel;
     alignas(64) std::array<float, kernels::kChunkNumel> chunk;  // of a sum that streams
     kernels::for_each_chunk(segments.my_numel, [&](uint64_t begin, uint64_t numel) {
-      if (streams) {
-        kernels::ordered_sum(chunk.data(), sum, begin, numel, false);
-      } else if (straight_to_all) {
+      float* const to = streams ? chunk.data() : dst + begin;
+      if (straight_to_all) {
         kernels::ordered_sum_to_all(buffers.data(), n, sum, begin, numel);
       } else {
-        kernels::ordered_sum(dst + begin, sum, begin, numel, add);
+        kernels::ordered_sum(to, sum, begin, numel, add);
         for (float* b : buffers) {
           if (to_all && b != dst) kernels::copy(b + begin, dst + begin, numel);
         }
       }
       if ((args.flags & DDH_REDUCE_NORM) != 0) {
         const NormShare share(shared_.clock());
-        norm.add_gradient(streams ? chunk.data() : dst + begin, begin, numel, {args.ranges, args.n_ranges});
+        norm.add_gradient(to, begin, numel, {args.ranges, args.n_ranges});
       }
-      if (streams) kernels::stream(dst + begin, chunk.data(), numel);
+      if (streams) kernels::stream(dst + begin, to, numel);
     });
     if (streams) kernels::end_streams();
   }
