@@ -15,13 +15,13 @@ tmux -f /dev/null new-session -d -x 80 -y 60 "TERM=screen '$build/ddhost' --mode
   train.steps=100000000 run.sample_tokens=0 'run.dir=$folder/run' monitor.every=100000000; sleep 60"
 # The rows of the pane with progress: "120/300 ... loss 2.34".
 rows() { tmux capture-pane -p -S - | grep -cE '[0-9]+/100000000 .*loss' || true; }
-for ((i = 0; i < 200; ++i)); do
+for ((i = 0; i < 600; ++i)); do # the machine may be busy
   (($(rows) == 0)) || break
   sleep 0.1
 done
 sleep 0.5 # it is drawn several times
 soon() { # a picture may fall between the removal of the row and its drawing
-  for ((t = 0; t < 20; ++t)); do
+  for ((t = 0; t < 100; ++t)); do
     ! "$@" || return 0
     sleep 0.1
   done
@@ -38,12 +38,12 @@ for columns in 50 120 40; do
 done
 # Ctrl-C: the line is followed by sentences, and a checkpoint is there.
 tmux send-keys C-c
-for ((i = 0; i < 100; ++i)); do
+for ((i = 0; i < 600; ++i)); do
   [[ ! -e $folder/run/checkpoints/latest ]] || break
   sleep 0.1
 done
 [[ -e $folder/run/checkpoints/latest ]] || fail "Ctrl-C left no checkpoint"
-for ((i = 0; i < 100; ++i)); do # the run writes its page last; then its folder can be removed
+for ((i = 0; i < 600; ++i)); do # the run writes its page last; then its folder can be removed
   [[ ! -e $folder/run/report.html ]] || break
   sleep 0.1
 done

@@ -13,7 +13,9 @@ printf 'node1 slots=2\nnode2 slots=2\n' >"$work/hosts"
 printf 'node1 slots=2\nnode2 slots=1\nnode3 slots=1\n' >"$work/hosts_3"
 on_hosts=("${toy[@]}" --ssh-config "$work/ssh_config" launch.heartbeat=3 launch.timeout=10) # a loaded machine
 steps=250
-settings=("train.steps=$steps")
+# A run that start() starts waits before its last steps until something has happened to it.
+settings=("train.steps=$steps" model.hold_from_step=240 "model.hold_file=$work/held")
+go_on() { rm -f "$work/held"; }
 inside() { # number, command...: on this host
   nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -m -n -p -u "${@:2}"
 }
@@ -32,16 +34,19 @@ nothing_left() { # name, numbers of hosts
 }
 run=
 start() { # name, hostfile, settings...
+  touch "$work/held"
   "${on_hosts[@]}" --hostfile "$work/$2" "${settings[@]}" "run.dir=$work/$1" --save-final "$work/$1.safetensors" \
     launch.max_restarts=2 checkpoint.memory_every=10 "${@:3}" >"$work/$1.log" 2>&1 &
   run=$!
   children+=("$run")
 }
-kill_a_rank() { # number of a host
+kill_a_rank() { # number of a host, "held": the next ranks wait, too
   inside "$1" bash -c 'kill -KILL $(ps -o pid= -C ddhost | tail -1)' || fail "no rank on node$1"
+  [[ ${2:-} == held ]] || go_on
 }
 ends() { # name, restarts, reference
   local rc=0
+  go_on
   wait "$run" || rc=$?
   [[ $rc == 0 && $(grep -c '^ddhost: restart ' "$work/$1.log") == "$2" ]] || { cat "$work/$1.log"; fail "$1: exit code $rc"; }
   equal "$3" "$1"
@@ -145,6 +150,7 @@ done
 start stopped hosts --strategy zero2 train.steps=1000000
 until_rows stopped 40
 [[ -n $(in_memory 1) && -n $(in_memory 2) ]] || fail "there are no checkpoints in memory"
+go_on
 kill -TERM "$run"
 rc=0
 wait "$run" || rc=$?
@@ -177,7 +183,7 @@ nothing_left switched
 reference from --nproc 4 --strategy zero2 "train.steps=$steps" checkpoint.every=20 checkpoint.keep_last=0
 start path hosts --strategy zero2 --resume "$work/from/checkpoints/step-20" checkpoint.memory_every=100
 until_rows path 20
-kill_a_rank 1
+kill_a_rank 1 held
 until grep -q '^ddhost: restart 1' "$work/path.log"; do sleep 0.05; done
 until_rows path 130
 kill_a_rank 2

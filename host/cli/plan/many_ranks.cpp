@@ -19,6 +19,7 @@ namespace {
 constexpr int kManyRanks = 16;
 
 // What the ranks of a run would see if they were here. Only the host's memory is compared: each rank compares the rest itself.
+// A rank that was not planned counts as the least of those that were, so no run is refused that fits.
 std::vector<SeenMemory> ranks_of(const PreparedRun& run, const MemoryPlan& plan) {
   KvLocal kv;
   Progress progress(1);
@@ -43,7 +44,7 @@ std::optional<Outcome> shortage_of_many_ranks(const CommandLine& line, Registry&
   const std::string text = text_of_loader(end, [&](LoaderRecord& of_loader) -> std::string {
     const PreparedRun run = prepare_run(user_config(line, registry, {}), registry, place, Work::kTrain, &of_loader);
     if (run.config.get<bool>("run.allow_overcommit")) return "";
-    const MemoryPlan plan = plan_of(run);
+    const MemoryPlan plan = plan_of(run, kMostCheckedRanks);
     if (plan.device_has_memory) return "";
     const FitQuestion question{run.device.id(), false, run.ranks_are_threads, plan.checkpoints};
     const std::optional<DoesNotFit> found = first_shortage(ranks_of(run, plan), question);

@@ -28,7 +28,7 @@ Overrides joined(Overrides all, const Overrides& more) {
 }
 
 // What a plan takes of the memory for which a run was refused, with the reserve. The transport does not count: it had taken
-// its memory before.
+// its memory before. A rank that was not planned counts as the largest of those that were.
 uint64_t bytes_in(const MemoryPlan& plan, const Shortage& shortage) {
   std::vector<uint64_t> ranks;
   for (const RankMemory& rank : plan.ranks) {
@@ -37,6 +37,7 @@ uint64_t bytes_in(const MemoryPlan& plan, const Shortage& shortage) {
     ranks.push_back(sum(bytes) + reserve_of_rank(rank, shortage.kind, plan.device_has_memory));
   }
   std::sort(ranks.rbegin(), ranks.rend());
+  ranks.insert(ranks.begin(), static_cast<size_t>(plan.world_size) - ranks.size(), ranks.front());
   ranks.resize(std::min<size_t>(ranks.size(), shortage.n_ranks));
   return std::accumulate(ranks.begin(), ranks.end(), uint64_t{0});
 }
@@ -129,7 +130,7 @@ class Changes {
       if (ranks != change.end())
         place = place_of(place, std::stoi(ranks->text), Config(user, run_sections(user), /*plugin_sections=*/false));
       PreparedRun run = prepare_run(user, registry_, place, Work::kTrain, &record_);
-      std::optional<MemoryPlan> plan = plan_of(run);
+      std::optional<MemoryPlan> plan = plan_of(run, kMostCheckedRanks);
       if (prepared != nullptr) *prepared = std::move(run);
       return plan;
     } catch (const ddh::Error&) {

@@ -17,14 +17,14 @@
 
 namespace ddhost {
 
-MemoryPlan plan_of(const PreparedRun& run) {
+MemoryPlan plan_of(const PreparedRun& run, int most_ranks) {
   KvLocal kv;
   Progress progress(1);
   ProgressOfRank record(progress, 0);
   const auto nodes = run.n_hosts() > 1 ? std::make_shared<Nodes>(run.ranks_of_hosts)
                                        : std::make_shared<Nodes>(run.world_size, run.ranks_per_node);
   const RankSeat seat{0, nodes, kv, record, 0};
-  return in_words_of_user(run.config, [&] { return plan_memory(run, run.config.clone(), seat); });
+  return in_words_of_user(run.config, [&] { return plan_memory(run, run.config.clone(), seat, most_ranks); });
 }
 
 UserConfig user_config(const CommandLine& line, const Registry& registry, const std::vector<Override>& more) {

@@ -17,8 +17,8 @@
 
 namespace ddhost {
 
-// Errors are in the user's words.
-MemoryPlan plan_of(const PreparedRun& run);
+// Of all ranks, or of the first and the last of more than `most_ranks`. Errors are in the user's words.
+MemoryPlan plan_of(const PreparedRun& run, int most_ranks = kMostPlannedRanks);
 
 // The command line with `more`.
 UserConfig user_config(const CommandLine& line, const Registry& registry, const std::vector<Override>& more);

@@ -18,10 +18,11 @@ namespace {
 // Of one strategy. The model and the optimizers are the same on all ranks, so they are made once.
 class Planner : RankSetup {
  public:
-  Planner(const RunPlan& plan, std::unique_ptr<RunConfig> config, RankSeat& seat)
+  Planner(const RunPlan& plan, std::unique_ptr<RunConfig> config, RankSeat& seat, int most_ranks)
       : RankSetup(plan, std::move(config),
                   std::make_shared<spdlog::logger>("plan", std::make_shared<spdlog::sinks::null_sink_mt>()), seat),
-        seat_(seat) {}
+        seat_(seat),
+        most_ranks_(most_ranks) {}
   Planner(const Planner&) = delete;
   Planner& operator=(const Planner&) = delete;
   ~Planner() { end(); }
@@ -113,7 +114,7 @@ class Planner : RankSetup {
   }
 
   std::vector<int> ranks_to_plan() const {
-    if (seat_.world_size() > kMostPlannedRanks) return {0, seat_.world_size() - 1};
+    if (seat_.world_size() > most_ranks_) return {0, seat_.world_size() - 1};
     std::vector<int> all;
     for (int rank = 0; rank < seat_.world_size(); ++rank) all.push_back(rank);
     return all;
@@ -129,6 +130,7 @@ class Planner : RankSetup {
   void end() { end_setup(); }
 
   RankSeat& seat_;
+  int most_ranks_;
   std::unique_ptr<PlannedWorld> world_;
   uint64_t device_comm_ = 0;  // of world_->bytes(): of the device's transport
   bool knows_comm_ = true;
@@ -204,9 +206,9 @@ std::optional<PlannedBytes> MemoryPlan::unique_of_all(MemoryKind kind) const {
   return all;
 }
 
-MemoryPlan plan_memory(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat) {
+MemoryPlan plan_memory(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat, int most_ranks) {
   RankSeat own = seat;
-  return Planner(plan, std::move(config), own).run();
+  return Planner(plan, std::move(config), own, most_ranks).run();
 }
 
 }  // namespace ddhost

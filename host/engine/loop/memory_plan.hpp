@@ -21,8 +21,10 @@
 
 namespace ddhost {
 
-// Up to this number of ranks all are planned; of more, the first and the last.
+// Up to this number of ranks `ddhost plan` plans all; of more, the first and the last.
 inline constexpr int kMostPlannedRanks = 512;
+// The same where the question is only whether a run fits, because a rank takes some milliseconds to plan.
+inline constexpr int kMostCheckedRanks = 8;
 
 // The tags that a plan knows, in the order in which a run takes them.
 inline constexpr std::array<const char*, 5> kPlannedTags = {"param", "grad", "optim", "comm", "act"};
@@ -100,8 +102,8 @@ struct MemoryPlan {
   [[nodiscard]] std::optional<PlannedBytes> unique_of_all(MemoryKind kind) const;
 };
 
-// `config`: the run's own copy. `seat`: of rank 0; kv is not used. Error: the strategy can't be planned, or any of the
+// `config`: the run's own copy. `seat`: of rank 0; kv is not used. `most_ranks`: of more, the first and the last are planned. Error: the strategy can't be planned, or any of the
 // plugins refuses its options.
-MemoryPlan plan_memory(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat);
+MemoryPlan plan_memory(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat, int most_ranks);
 
 }  // namespace ddhost

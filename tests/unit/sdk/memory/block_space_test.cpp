@@ -46,6 +46,7 @@ TEST_CASE("blocks take little more memory than their bytes, also where they are 
         std::pair(9 * kMiB + 64, 8), std::pair(33 * kMiB + 64, 3)}) {
     INFO(bytes << " bytes, " << n << " blocks");
     const uint64_t all = bytes * static_cast<uint64_t>(n);
-    CHECK(bytes_of_blocks(bytes, n) <= all + 4 * kMiB);
+    // Two ranges may end within a huge page; the rest is the test's own heap.
+    CHECK(bytes_of_blocks(bytes, n) <= all + 5 * kMiB);
   }
 }
