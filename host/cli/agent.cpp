@@ -2,6 +2,8 @@
 //
 // cli/agent.cpp: `ddhost agent`, which the head of a run starts on another host over SSH. All that it has to do comes as one
 // line of JSON on stdin; it is not for people. Before a run it is asked questions instead (survey/answers.hpp).
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,15 +21,44 @@ namespace {
 
 constexpr const char* kLibraryPath = "LD_LIBRARY_PATH";
 
+constexpr const char* kOrders = "orders";  // in an order: the descriptor from which the next comes
+
 // The C library reads this variable when a program begins.
-void begin_again(const std::string& line, const std::string& library_path) {
+void begin_again(Json order, const std::string& library_path) {
   ::setenv(kLibraryPath, library_path.c_str(), 1);
-  const std::string text = line + "\n";
+  order[kOrders] = ::fcntl(STDIN_FILENO, F_DUPFD, STDERR_FILENO + 1);
+  const std::string text = json_line(order) + "\n";
   const Fd file(::memfd_create("orders", MFD_CLOEXEC));
   const bool is_written =
       file.get() >= 0 && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
   if (!is_written || ::lseek(file.get(), 0, SEEK_SET) != 0 || ::dup2(file.get(), STDIN_FILENO) < 0) return;
   ::execl("/proc/self/exe", "ddhost", "agent", nullptr);
+}
+
+// Ranks inherit stdin, and must not read orders.
+std::shared_ptr<const Fd> take_orders(const Json& said) {
+  auto orders = std::make_shared<const Fd>(said.contains(kOrders) ? said.at(kOrders).get<int>()
+                                                                  : ::fcntl(STDIN_FILENO, F_DUPFD, STDERR_FILENO + 1));
+  ::fcntl(orders->get(), F_SETFD, FD_CLOEXEC);
+  const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ::dup2(nothing.get(), STDIN_FILENO);
+  return orders;
+}
+
+CommandLine obeyed(const AgentOrder& order, std::shared_ptr<const Fd> orders) {
+  for (const auto& [name, value] : order.values) ::setenv(name.c_str(), value.c_str(), 1);
+  std::error_code ec;
+  std::filesystem::current_path(order.folder, ec);
+  if (ec)
+    ddh::fail(DDH_NOT_FOUND, "the folder '", order.folder.string(),
+              "', where the run was started, does not exist on this host: ", ec.message(),
+              "; start it in a folder that all hosts share by the same path");
+  std::vector<const char*> argv = {"ddhost"};
+  for (const std::string& word : order.words) argv.push_back(word.c_str());
+  CommandLine out = parse_command_line(static_cast<int>(argv.size()), argv.data());
+  out.agent_order = order;
+  out.orders = std::move(orders);
+  return out;
 }
 
 }  // namespace
@@ -49,19 +80,20 @@ CommandLine agent_command_line(std::istream& in) {
   const AgentOrder order = agent_order(said);
   const auto wanted = order.values.find(kLibraryPath);
   const char* const mine = std::getenv(kLibraryPath);
-  if (wanted != order.values.end() && (mine == nullptr || wanted->second != mine)) begin_again(line, wanted->second);
-  for (const auto& [name, value] : order.values) ::setenv(name.c_str(), value.c_str(), 1);
-  std::error_code ec;
-  std::filesystem::current_path(order.folder, ec);
-  if (ec)
-    ddh::fail(DDH_NOT_FOUND, "the folder '", order.folder.string(),
-              "', where the run was started, does not exist on this host: ", ec.message(),
-              "; start it in a folder that all hosts share by the same path");
-  std::vector<const char*> argv = {"ddhost"};
-  for (const std::string& word : order.words) argv.push_back(word.c_str());
-  CommandLine out = parse_command_line(static_cast<int>(argv.size()), argv.data());
-  out.agent_order = order;
-  return out;
+  if (wanted != order.values.end() && (mine == nullptr || wanted->second != mine)) begin_again(said, wanted->second);
+  return obeyed(order, take_orders(said));
+}
+
+std::optional<CommandLine> next_order(const CommandLine& line, std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  std::string text;
+  for (char c = 0; c != '\n'; text += c) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    pollfd orders{line.orders->get(), POLLIN, 0};
+    if (left.count() <= 0 || ::poll(&orders, 1, static_cast<int>(left.count())) <= 0) return std::nullopt;
+    if (::read(orders.fd, &c, 1) != 1) return std::nullopt;  // the head has ended
+  }
+  return obeyed(agent_order(read_json(text)), line.orders);
 }
 
 int answer_as_agent(const CommandLine& line, const Registry& registry, std::istream& in, std::ostream& out) {

@@ -3,6 +3,7 @@
 // cli/commands.hpp: the commands of ddhost, each in its own file. All return the exit code.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <iosfwd>
 #include <optional>
@@ -24,6 +25,9 @@ inline constexpr const char* kStdoutFailed =
 // `ddhost agent`: the command line that the head of a run on several hosts sends to this one. Sets the environment and the
 // current folder.
 CommandLine agent_command_line(std::istream& in);
+
+// The next order, of a run that starts again; nullopt: none comes. Waits at most this time. [blocks]
+std::optional<CommandLine> next_order(const CommandLine& line, std::chrono::milliseconds patience);
 
 // The same command, asked about this host before a run.
 int answer_as_agent(const CommandLine& line, const Registry& registry, std::istream& in, std::ostream& out);

@@ -43,7 +43,7 @@ struct Explanation {
   void add(const std::string& label, const std::string& text) { facts.emplace_back(label, text); }
   void add_cost(const Cost& cost, const std::string& way) {
     if (cost.bytes.empty() && cost.time.empty())
-      return add("cost", "nothing is recorded; " + way + " computes the bytes of a model");
+      return add("cost", "depends on the sizes of the model; " + way + " computes the bytes");
     add("bytes", cost.bytes);
     add("time", cost.time);
   }
@@ -151,12 +151,15 @@ std::string key_of(const PluginFacts& plugin) {
   return plugin.kind == DDH_KIND_MONITOR ? kind + ".plugins" : kind + ".plugin";
 }
 
-Explanation explained(const PluginFacts& plugin) {
+Explanation explained(const PluginFacts& plugin, const Registry& registry) {
   const std::string kind = kind_name(plugin.kind);
   Explanation out{kind + " '" + plugin.id + "'", {}};
   out.add("meaning", plugin.summary);
   out.add_cost(cost_of(kind, plugin.id), "`ddhost plan " + key_of(plugin) + "=" + plugin.id + "`");
-  const std::vector<std::string> words = words_of_value(key_of(plugin), plugin.id);
+  std::vector<std::string> words = words_of_value(key_of(plugin), plugin.id);
+  // "gloo" stands for shm only where there is no plugin of that name.
+  const std::vector<std::string> ids = registry.ids_of(plugin.kind);
+  std::erase_if(words, [&](const std::string& word) { return std::find(ids.begin(), ids.end(), word) != ids.end(); });
   if (!words.empty()) out.add("other names", joined(words));
   std::vector<std::string> keys;
   for (const KnownOption& known : known_options({plugin}))
@@ -186,10 +189,11 @@ Explanation explained(const std::vector<KnownOption>& all) {
 }
 
 // All that has this name among these plugins and options.
-std::vector<Explanation> explained(const std::string& word, const std::vector<PluginFacts>& plugins) {
+std::vector<Explanation> explained(const std::string& word, const std::vector<PluginFacts>& plugins,
+                                   const Registry& registry) {
   std::vector<Explanation> out;
   for (const PluginFacts& plugin : plugins)
-    if (plugin.id == word) out.push_back(explained(plugin));
+    if (plugin.id == word) out.push_back(explained(plugin, registry));
   std::vector<KnownOption> named;
   for (const KnownOption& known : known_options(plugins))
     if (is_named(known, word)) named.push_back(known);
@@ -260,7 +264,7 @@ std::vector<std::filesystem::path> files_for(const Registry& registry, const std
 
 int explain(const Registry& registry, const std::string& word, bool as_json, std::ostream& out) {
   const std::vector<PluginFacts> some = known_plugins(registry, files_for(registry, word));
-  if (const std::vector<Explanation> found = explained(word, some); !found.empty()) {
+  if (const std::vector<Explanation> found = explained(word, some, registry); !found.empty()) {
     print(found, as_json, out);
     return 0;
   }

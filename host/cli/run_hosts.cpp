@@ -134,7 +134,7 @@ SurveySettings survey_settings(const UserConfig& user, const Config& host, const
 }
 
 std::unique_ptr<Cluster> join_cluster(const CommandLine& line, const UserConfig& user, const Config& host,
-                                      const Registry& registry) {
+                                      const Registry& registry, const std::shared_ptr<RemoteAgents>& agents) {
   ClusterSettings settings;
   std::optional<Placement> placement;
   if (line.agent_order) {
@@ -142,7 +142,8 @@ std::unique_ptr<Cluster> join_cluster(const CommandLine& line, const UserConfig&
     settings.meeting = line.agent_order->meeting;
   } else if (const std::string& file = host.text("launch.hostfile"); !file.empty()) {
     settings.hosts = hosts_of(host);
-    require_able_hosts(user, host, registry);
+    if (agents == nullptr) require_able_hosts(user, host, registry);
+    settings.agents = agents;
     settings.ssh_config = host.text("launch.ssh_config");
     settings.words = line.words;
     settings.exported = exported_names(host, registry);

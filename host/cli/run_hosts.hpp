@@ -22,9 +22,10 @@ std::vector<Host> hosts_of(const Config& host);
 SurveySettings survey_settings(const UserConfig& user, const Config& host, const Registry& registry);
 
 // The launchers of the run, if another program has started several, or if there is a hostfile. Prints the table of the
-// hostfile's hosts; throws CommandLineExit after a sentence for each that can't take part. [blocks]
+// hostfile's hosts; throws CommandLineExit after a sentence for each that can't take part. `agents`: of a run that starts
+// again; null if the hosts are to be asked and agents to be started. [blocks]
 std::unique_ptr<Cluster> join_cluster(const CommandLine& line, const UserConfig& user, const Config& host,
-                                      const Registry& registry);
+                                      const Registry& registry, const std::shared_ptr<RemoteAgents>& agents);
 
 // Whether it will join launchers. Connects to nothing.
 bool has_cluster(const CommandLine& line, const Config& host, const Registry& registry);

@@ -247,8 +247,8 @@ void say_notes(const CommandLine& line, const std::vector<std::string>& notes) {
 
 // The command line of a run that starts again after a failure. One that has begun with --resume PATH takes that checkpoint if
 // it has none of its own (prepare).
-void prepare_restart(const std::filesystem::path& folder, const UserConfig& user, const Config& host,
-                     const Registry& registry, bool has_other_launchers, CommandLine& next) {
+void prepare_restart(const std::filesystem::path& folder, const Config& host, bool has_other_launchers,
+                     CommandLine& next) {
   const char* const source = "launch.max_restarts";
   const bool in_hosts = has_other_launchers && host.get<int64_t>("checkpoint.memory_every") > 0;
   const std::string& resume = host.text("run.resume");
@@ -266,7 +266,6 @@ void prepare_restart(const std::filesystem::path& folder, const UserConfig& user
                : places.front().folder.parent_path() == checkpoints_folder(folder) ? "the newest checkpoint"
                                                                                    : "the checkpoint in memory",
                has_checkpoint && !in_hosts ? ddh::str(", of step ", places.front().step) : ""));
-  for (Override& more : without_lost_hosts(user, host, registry)) next.overrides.push_back(std::move(more));
 }
 
 // Where the hosts of a run that is to start again do not come together.
@@ -307,7 +306,26 @@ std::optional<CommandLine> changed_to_fit(const CommandLine& line, Registry& reg
   return changed;
 }
 
-int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std::unique_ptr<LivePage>& page) {
+// What is kept from a run that failed to the one that starts again.
+struct Kept {
+  std::unique_ptr<LivePage> page;
+  std::shared_ptr<RemoteAgents> agents;  // of other hosts, if all of them wait for an order
+};
+
+// Of agents that wait for an order, one may have ended: then all are started anew.
+std::unique_ptr<Cluster> join_cluster_again(const CommandLine& line, const UserConfig& user, const Config& host,
+                                            const Registry& registry, std::shared_ptr<RemoteAgents>& agents) {
+  if (agents != nullptr) {
+    try {
+      return join_cluster(line, user, host, registry, agents);
+    } catch (const ddh::Error&) {
+      agents = nullptr;
+    }
+  }
+  return join_cluster(line, user, host, registry, nullptr);
+}
+
+int run_once(const CommandLine& line, Registry& registry, std::ostream& out, Kept& kept) {
   auto [user, notes] = read_user_files(line, line.overrides, registry);
   const std::vector<std::string> replaced = replace_excluded_options(user);
   const Config host(user, run_sections(user), /*plugin_sections=*/false);
@@ -321,7 +339,7 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
   }
   try {
     if (!line.dry_run)
-      cluster = join_cluster(line, user, host, registry);
+      cluster = join_cluster_again(line, user, host, registry, kept.agents);
     else if (is_further_task(host, registry))
       return 0;
   } catch (const JoinEnded& ended) {
@@ -331,22 +349,22 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
     throw;
   }
   if (cluster == nullptr || cluster->is_head()) say_notes(line, notes);
-  open_page(line, host, cluster.get(), page);
+  open_page(line, host, cluster.get(), kept.page);
   RunPlace place = choose_place(user, registry, cluster.get());
   if (line.dry_run) place_on_hosts(host, place);
   LoaderRecord record;
   const Request request{line, user, replaced, place, cluster.get()};
   LaunchArgs args = launch_args(line.command, host, place.world_size, cluster.get());
-  args.companion = page.get();
+  args.companion = kept.page.get();
   args.may_restart = line.command == Command::kTrain && line.restarts < host.get<int64_t>("launch.max_restarts");
   args.is_restart = line.restarts > 0;
   const auto conclude = [&](const Outcome& end) {
     if (cluster != nullptr && !end.again && !end.sentence.empty()) print_sentence(end.sentence);
     clean_up_folder(record.folder(), end.exit_code != 0);
     if (!end.again)
-      if (const std::string kept = end_memory(record.folder(), end, cluster == nullptr ? 0 : cluster->run_id());
-          !kept.empty())
-        print_sentence(kept);
+      if (const std::string what_stays = end_memory(record.folder(), end, cluster == nullptr ? 0 : cluster->run_id());
+          !what_stays.empty())
+        print_sentence(what_stays);
     const bool is_head = cluster != nullptr && cluster->is_head();
     report(record.folder(), end, host.get<bool>("run.report") && !end.again, is_head);
   };
@@ -359,20 +377,24 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
         args, [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
     if (cluster == nullptr || !cluster->is_head()) conclude(outcome);
   }
-  if (outcome.again && !line.agent_order) {  // an agent is started anew
-    CommandLine next = line;
-    ++next.restarts;
+  if (outcome.again) {
     const bool is_head = cluster == nullptr || cluster->is_head(), has_others = cluster != nullptr;
+    kept.agents = has_others ? cluster->waiting_agents() : nullptr;
     cluster.reset();
+    std::optional<CommandLine> next = line.agent_order ? next_order(line, time_of(host, "launch.timeout")) : line;
+    if (!next) return outcome.exit_code;
+    if (!line.agent_order) ++next->restarts;
     if (is_head) {
       print_sentence(outcome.sentence);
-      prepare_restart(folder_of(record.folder()), user, host, registry, has_others, next);
+      prepare_restart(folder_of(record.folder()), host, has_others, *next);
+      if (kept.agents == nullptr)
+        for (Override& more : without_lost_hosts(user, host, registry)) next->overrides.push_back(std::move(more));
     }
-    return run_once(next, registry, out, page);
+    return run_once(*next, registry, out, kept);
   }
   if (outcome.shortage && cluster == nullptr)
     if (const std::optional<CommandLine> changed = changed_to_fit(line, registry, place, outcome))
-      return run_once(*changed, registry, out, page);
+      return run_once(*changed, registry, out, kept);
   if (cluster == nullptr && !outcome.sentence.empty()) print_sentence(outcome.sentence);
   return outcome.exit_code;
 }
@@ -380,9 +402,9 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, std
 }  // namespace
 
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
-  std::unique_ptr<LivePage> page;
-  const int exit_code = run_once(line, registry, out, page);
-  if (page != nullptr) page->show_end();
+  Kept kept;
+  const int exit_code = run_once(line, registry, out, kept);
+  if (kept.page != nullptr) kept.page->show_end();
   return exit_code;
 }
 

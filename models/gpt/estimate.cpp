@@ -5,6 +5,8 @@
 #include <ATen/Parallel.h>
 
 #include "../ops/block_peaks.hpp"
+#include "../ops/matrix.hpp"
+#include "../ops/products.hpp"
 #include "ddh/sdk/torch/activations.hpp"
 #include "gpt.hpp"
 
@@ -57,6 +59,7 @@ void Gpt::add_peaks(const ddh_estimate_args& args, ddh_estimate& out) {
     ops::add_block_peaks({.attention = shape,
                           .mlp_width = 4 * C,
                           .narrow_bytes = narrow,
+                          .dtype = device().by_operators() ? -1 : ops::dtype_of(config_.compute),
                           .way = ops::attention_way(shape, drops, config_.compute, device()),
                           .drops = drops,
                           .drops_hidden = false,
@@ -68,8 +71,11 @@ void Gpt::add_peaks(const ddh_estimate_args& args, ddh_estimate& out) {
     out.lasting_bytes = static_cast<uint64_t>(stream);
     out.forward_peak_bytes =
         static_cast<uint64_t>(device().by_operators() ? 0 : 2.0 * static_cast<double>(threads) * block(chunk * wide));
-    out.backward_peak_bytes =
-        static_cast<uint64_t>(2 * stream + (device().by_operators() && narrow < wide ? block(N * V * narrow) : 0));
+    // In 16 bits operators store the logits' gradients elsewhere; otherwise a long sum has parts.
+    const double more = device().by_operators()
+                            ? stream + (narrow < wide ? block(N * V * narrow) : 0)
+                            : std::max(stream, block(ops::bytes_of_parts({N, C, V}, ops::dtype_of(config_.compute))));
+    out.backward_peak_bytes = static_cast<uint64_t>(stream + more);
   } else {
     out.forward_peak_bytes = static_cast<uint64_t>(stream + (narrow < wide ? block(N * C * narrow) : 0));
     out.backward_peak_bytes = static_cast<uint64_t>(stream + block(config_.positions * C * wide));

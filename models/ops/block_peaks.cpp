@@ -7,6 +7,7 @@
 
 #include "attention_tiles.hpp"
 #include "ddh/sdk/torch/activations.hpp"
+#include "products.hpp"
 
 namespace ops {
 namespace {
@@ -14,6 +15,12 @@ namespace {
 constexpr int64_t kWide = 4;  // bytes of fp32
 
 double block(int64_t bytes) { return ddh::ActivationAllocator::block_bytes(static_cast<double>(bytes)); }
+
+// Of a layer of `in` inputs and `out` outputs: the gradient of its input, of `bytes`, and the parts of its sum.
+double input_gradient_bytes(const BlockSizes& s, int64_t in, int64_t out, double bytes) {
+  if (s.dtype < 0) return bytes;
+  return bytes + block(bytes_of_parts({s.attention.B * s.attention.T, in, out}, s.dtype));
+}
 
 // Beside the gradients of the result and of qkv.
 double attention_backward_bytes(const BlockSizes& s) {
@@ -50,14 +57,15 @@ void add_block_peaks(const BlockSizes& s, ddh_estimate& out) {
   const double branch = is_narrow ? block(rows * C * s.narrow_bytes) : s.drops ? stream : 0;
   const double making_branch = branch + (is_narrow && s.drops ? stream : 0);
   // Gradients of the activation and of its input; of a bias they are summed in fp32.
-  const double mlp = branch + 2 * hidden + std::max(is_narrow ? wide_hidden : 0, stream);
+  const double mlp = branch + 2 * hidden + std::max(is_narrow ? wide_hidden : 0, input_gradient_bytes(s, C, M, stream));
   const double before_attention =
       stream + branch + stream;  // of the second norm's result, the branch, attention's result
   const double attention = before_attention + qkv + attention_backward_bytes(s);
   const double narrow_qkv = is_narrow ? block(rows * 3 * C * s.narrow_bytes) : 0;
   const double of_part =
       (s.n_qkv > 1 ? block(rows * C * s.narrow_bytes) : 0) + (is_narrow ? block(rows * 3 * C / s.n_qkv * kWide) : 0);
-  const double inputs = before_attention + qkv + narrow_qkv + std::max(of_part, stream);
+  const double inputs =
+      before_attention + qkv + narrow_qkv + std::max(of_part, input_gradient_bytes(s, C, 3 * C / s.n_qkv, stream));
   const double backward = stream + std::max({making_branch, mlp, attention, inputs});
   // The result. The widened copy of a dropped activation is gone by then.
   const double forward = std::max(stream, is_narrow && s.drops_hidden ? wide_hidden : 0);

@@ -12,6 +12,7 @@ struct BlockSizes {
   AttentionShape attention;  // its width is the block's
   int64_t mlp_width;
   int64_t narrow_bytes;  // of an element of the compute dtype
+  int32_t dtype;         // the same, of products in pieces (products.hpp); -1: the device's operators multiply
   AttentionWay way;
   bool drops;         // dropout of the branches' results, so their gradients are copies
   bool drops_hidden;  // dropout of the activation's result

@@ -65,6 +65,8 @@ std::unique_ptr<Products> make_widened_products(std::unique_ptr<Products> of_fp3
 // The products of a library, divided into pieces by the shape only. One thread computes a piece. `make` creates that
 // library's products, one object for each thread.
 std::unique_ptr<Products> make_pieced_products(std::function<std::unique_ptr<Products>()> make, int32_t dtype);
+// Bytes of the tensor that their backward_input takes for the parts of a long sum. 0: the sum has one part.
+int64_t bytes_of_parts(const LinearShape& s, int32_t dtype);
 
 // Those of "onednn_gemm", "onednn" and "aten" that this build has.
 std::vector<std::string> product_names();

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "ddh/sdk/torch/pieces.hpp"
@@ -43,10 +44,19 @@ class Cut {
   int64_t numel_, length_;
 };
 
+bool has_native_bf16(int32_t dtype) { return dtype == DDH_BF16 && this_processor().bf16; }
+
+// How backward_input cuts its sum; nullopt: it does not, because rows or columns of the result are longer.
+std::optional<Cut> parts_of_sum(const LinearShape& s, bool native_bf16) {
+  if (s.rows >= s.in || s.in >= s.out) return std::nullopt;
+  const Cut parts(s.out, s.rows * s.in * s.out, native_bf16, kMostParts);
+  return parts.pieces() > 1 ? std::optional(parts) : std::nullopt;
+}
+
 class PiecedProducts final : public Products {
  public:
   PiecedProducts(std::function<std::unique_ptr<Products>()> make, int32_t dtype)
-      : make_(std::move(make)), dtype_(dtype), native_bf16_(dtype == DDH_BF16 && this_processor().bf16) {}
+      : make_(std::move(make)), dtype_(dtype), native_bf16_(has_native_bf16(dtype)) {}
 
   // Rows if there are many, else columns: then weights are read once.
   void forward(LinearShape s, const void* x, const void* w, const void* bias, Result y) override {
@@ -64,13 +74,9 @@ class PiecedProducts final : public Products {
   }
   // Ranges of rows if there are many, else of columns, or of the sum if it is longer: the weight is read once.
   void backward_input(LinearShape s, const void* dy, const void* w, Result dx) override {
-    const int64_t multiplications = s.rows * s.in * s.out;
-    if (s.rows < s.in && s.in < s.out) {
-      const Cut parts(s.out, multiplications, native_bf16_, kMostParts);
-      if (parts.pieces() > 1) return add_parts(s, parts, dy, w, dx);
-    }
+    if (const std::optional<Cut> parts = parts_of_sum(s, native_bf16_)) return add_parts(s, *parts, dy, w, dx);
     const bool rows = s.rows >= s.in;
-    const Cut cut(rows ? s.rows : s.in, multiplications, native_bf16_, kMostPieces);
+    const Cut cut(rows ? s.rows : s.in, s.rows * s.in * s.out, native_bf16_, kMostPieces);
     for_each(cut, [&](Products& products, int64_t at, int64_t n) {
       if (rows) {
         products.backward_input({n, s.in, s.out, s.x_stride, s.w_stride, s.y_stride}, operand(dy, at * s.ldy()), w,
@@ -143,6 +149,11 @@ class PiecedProducts final : public Products {
 };
 
 }  // namespace
+
+int64_t bytes_of_parts(const LinearShape& s, int32_t dtype) {
+  const std::optional<Cut> parts = parts_of_sum(s, has_native_bf16(dtype));
+  return parts ? parts->pieces() * s.rows * s.in * static_cast<int64_t>(sizeof(float)) : 0;
+}
 
 std::unique_ptr<Products> make_pieced_products(std::function<std::unique_ptr<Products>()> make, int32_t dtype) {
   return std::make_unique<PiecedProducts>(std::move(make), dtype);

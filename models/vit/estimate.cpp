@@ -3,6 +3,7 @@
 // The cost of a unit of a Vision Transformer: multiplications and additions of its products, and bytes kept from forward to
 // backward.
 #include "../ops/block_peaks.hpp"
+#include "../ops/matrix.hpp"
 #include "ddh/sdk/torch/activations.hpp"
 #include "vit.hpp"
 
@@ -72,6 +73,7 @@ void Vit::add_peaks(const ddh_estimate_args& args, ddh_estimate& out) {
     return ops::add_block_peaks({.attention = shape,
                                  .mlp_width = config_.mlp_width,
                                  .narrow_bytes = narrow,
+                                 .dtype = device().by_operators() ? -1 : ops::dtype_of(config_.compute),
                                  .way = ops::attention_way(shape, drops_attention, config_.compute, device()),
                                  .drops = trains && (config_.dropout > 0 || config_.drop_path(unit - 1) > 0),
                                  .drops_hidden = trains && config_.dropout > 0,

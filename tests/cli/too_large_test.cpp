@@ -113,7 +113,7 @@ TEST_CASE("on a device without memory of its own --fit takes the nearest strateg
       {"--config", DDHOST_SOURCE_DIR "/configs/gpt_tiny.json", "--nproc", "2", "--strategy", "ddp", "model.n_embd=1024",
        "train.steps=2", "run.sample_tokens=0", "run.quiet=true", "--fit", "run.dir=" + folder.file("run")},
       [] {
-        const rlimit limit{1'470'000'000, 1'470'000'000};
+        const rlimit limit{1'650'000'000, 1'650'000'000};
         setrlimit(RLIMIT_AS, &limit);
       });
   const int code = process.wait(std::chrono::seconds(200));

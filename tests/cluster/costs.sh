@@ -5,6 +5,7 @@
 # first step comes than on one host; the CPU time of the agents; the time until a new step after a rank was killed, with
 # checkpoints in memory, `times` times; steps with such checkpoints beside steps without. Nothing else should run meanwhile.
 set -euo pipefail
+own_core=true
 source "$(dirname "${BASH_SOURCE[0]}")/namespaces.sh"
 times=${3:-20} rounds=5
 printf 'node1 slots=1\nnode2 slots=1\n' >"$work/hosts"
@@ -89,9 +90,10 @@ start killed "${tiny[@]}" $(over_ssh hosts) checkpoint.memory_every=10 checkpoin
 step=20
 for ((i = 0; i < times; ++i)); do
   until_step killed $((step + 11 + RANDOM % 20))
-  step=$(last_step killed)
   kill_a_rank
   began=$(now_ms)
+  until grep -q "^ddhost: restart $((i + 1)) of" "$work/killed.log"; do sleep 0.005; done
+  step=$(last_step killed) # none is new until the ranks have started again
   until_step killed $((step + 1))
   echo $(($(now_ms) - began)) >>"$work/killed.ms"
 done

@@ -14,8 +14,9 @@ printf 'node1 slots=2\nnode2 slots=1\nnode3 slots=1\n' >"$work/hosts_3"
 on_hosts=("${toy[@]}" --ssh-config "$work/ssh_config" launch.heartbeat=3 launch.timeout=10) # a loaded machine
 steps=250
 # A run that start() starts waits before its last steps until something has happened to it.
-settings=("train.steps=$steps" model.hold_from_step=240 "model.hold_file=$work/held")
-go_on() { rm -f "$work/held"; }
+settings=("train.steps=$steps" model.hold_from_step=240 "model.hold_file=$work/go_on")
+go_on() { touch "$work/go_on"; }
+go_on
 inside() { # number, command...: on this host
   nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -m -n -p -u "${@:2}"
 }
@@ -34,7 +35,7 @@ nothing_left() { # name, numbers of hosts
 }
 run=
 start() { # name, hostfile, settings...
-  touch "$work/held"
+  rm -f "$work/go_on"
   "${on_hosts[@]}" --hostfile "$work/$2" "${settings[@]}" "run.dir=$work/$1" --save-final "$work/$1.safetensors" \
     launch.max_restarts=2 checkpoint.memory_every=10 "${@:3}" >"$work/$1.log" 2>&1 &
   run=$!
@@ -180,7 +181,7 @@ ends switched 1 whole_zero2
 from_memory switched 1
 nothing_left switched
 # A run that began with the checkpoint of another run goes on from it again, and then from its own in memory.
-reference from --nproc 4 --strategy zero2 "train.steps=$steps" checkpoint.every=20 checkpoint.keep_last=0
+reference from --nproc 4 --strategy zero2 "${settings[@]}" checkpoint.every=20 checkpoint.keep_last=0
 start path hosts --strategy zero2 --resume "$work/from/checkpoints/step-20" checkpoint.memory_every=100
 until_rows path 20
 kill_a_rank 1 held

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # namespaces.sh: the hosts of a test: three network namespaces with an sshd, a name and shared memory of their own, node1 to
-# node3. Sourced; needs root, ip, sshd and ssh, otherwise the test is skipped. Defines $net, $bridge, $id and ssh_config.
+# node3. Sourced; needs root, ip, sshd and ssh, otherwise the test is skipped. Defines $net, $bridge, $id and ssh_config. With
+# own_core=true each host has one core of the machine, so that ranks of two hosts do not share it.
 skip() {
   echo "skipped: $*"
   exit 77
@@ -44,7 +45,9 @@ UsePAM no
 PidFile none
 CONF
   mkdir -p "$work/run$n/sshd"
-  unshare --net --uts --ipc --mount --pid --fork --kill-child --mount-proc bash -c "
+  local core=()
+  [[ ${own_core:-false} == false ]] || core=(taskset -c $(((n - 1) % $(nproc))))
+  "${core[@]}" unshare --net --uts --ipc --mount --pid --fork --kill-child --mount-proc bash -c "
     hostname node$n; mount -t tmpfs tmpfs /dev/shm; mount --bind $work/run$n /run; ip link set lo up
     until ip link show eth0 >/dev/null 2>&1; do sleep 0.02; done
     ip addr add $net.$n/24 dev eth0; ip link set eth0 up

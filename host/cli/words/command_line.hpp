@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -113,6 +114,7 @@ struct CommandLine {
   std::vector<std::string> words;         // as given, for other hosts
   int restarts = 0;                       // of this run after failures
   std::optional<AgentOrder> agent_order;  // of a process that another host has started over SSH
+  std::shared_ptr<const Fd> orders;       // of such a process: from here comes a further one
   std::string first_question;             // of a process that is asked about its host
   bool doctor_json = false;
   BatchArgs batch;

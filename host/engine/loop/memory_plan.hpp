@@ -102,8 +102,8 @@ struct MemoryPlan {
   [[nodiscard]] std::optional<PlannedBytes> unique_of_all(MemoryKind kind) const;
 };
 
-// `config`: the run's own copy. `seat`: of rank 0; kv is not used. `most_ranks`: of more, the first and the last are planned. Error: the strategy can't be planned, or any of the
-// plugins refuses its options.
+// `config`: the run's own copy. `seat`: of rank 0; kv is not used. `most_ranks`: of more, the first and the last are planned.
+// Error: the strategy can't be planned, or any of the plugins refuses its options.
 MemoryPlan plan_memory(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat, int most_ranks);
 
 }  // namespace ddhost

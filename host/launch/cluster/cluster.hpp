@@ -24,6 +24,8 @@
 
 namespace ddhost {
 
+class RemoteAgents;
+
 struct ClusterSettings {
   std::string rendezvous, interface, ports;  // launch.*
   std::chrono::milliseconds timeout{120'000}, heartbeat{5000};
@@ -31,9 +33,10 @@ struct ClusterSettings {
   // For a run whose hosts this program starts over SSH; else empty.
   std::vector<Host> hosts;
   std::string ssh_config;
-  std::vector<std::string> words;     // of the command line, for the other hosts
-  std::vector<std::string> exported;  // names of variables that go to them; name* stands for all that begin so
-  std::optional<Meeting> meeting;     // what a host started so was told; nullopt: the rendezvous says it
+  std::vector<std::string> words;        // of the command line, for the other hosts
+  std::vector<std::string> exported;     // names of variables that go to them; name* stands for all that begin so
+  std::shared_ptr<RemoteAgents> agents;  // of these hosts, which wait for an order; null: they are to be started
+  std::optional<Meeting> meeting;        // what a host started so was told; nullopt: the rendezvous says it
 };
 
 // What the other agents have said since the last call.
@@ -86,6 +89,9 @@ class Cluster {
   // This agent's ranks have ended. The head's is the verdict. `again`: the agents are to meet and start again. `numbers`: of a
   // member's ranks that have failed (launch/rank_numbers.hpp).
   virtual void tell_end(int exit_code, bool again, const Json& numbers) = 0;
+  // The head of hosts that it has started, after tell_end with `again`: their agents, which wait for an order. Null: not all
+  // have ended their part by themselves.
+  [[nodiscard]] virtual std::shared_ptr<RemoteAgents> waiting_agents() const { return nullptr; }
   // The head: those of all members that have ended.
   [[nodiscard]] virtual Json numbers_of_members() const { return Json::array(); }
   // In a child.

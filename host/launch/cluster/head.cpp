@@ -27,6 +27,7 @@ struct Member {
   RankRange ranks;
   int store_guests = 0;
   bool has_ended = false;
+  bool has_said_so = false;      // it has not just vanished
   Json numbers = Json::array();  // of its ranks, if they have failed
 };
 
@@ -107,6 +108,10 @@ class Head final : public Cluster {
     Json out = Json::array();
     for (const Member& member : members_) out.insert(out.end(), member.numbers.begin(), member.numbers.end());
     return out;
+  }
+  [[nodiscard]] std::shared_ptr<RemoteAgents> waiting_agents() const override {
+    const bool all = std::all_of(members_.begin() + 1, members_.end(), [](const Member& m) { return m.has_said_so; });
+    return all ? ssh_ : nullptr;
   }
   void forget() override {
     if (ssh_ != nullptr) ssh_->forget();
@@ -231,7 +236,9 @@ class Head final : public Cluster {
                        environment_for_others(settings_.exported)};
       agents.push_back({host.name, std::move(order)});
     }
-    ssh_ = std::make_unique<RemoteAgents>(agents, settings_.ssh_config);
+    ssh_ =
+        settings_.agents != nullptr ? settings_.agents : std::make_shared<RemoteAgents>(agents, settings_.ssh_config);
+    if (settings_.agents != nullptr) ssh_->order_again(agents);
   }
 
   // The ranks of each task that another launcher has started.
@@ -304,7 +311,7 @@ class Head final : public Cluster {
       if (message.contains("signal")) news.signals.push_back(message.at("signal").get<int>());
       if (message.contains("save")) news.save = true;
       if (!message.contains("end")) continue;
-      member.has_ended = true;
+      member.has_ended = member.has_said_so = true;
       member.numbers = message.at("ranks");
     }
     if (member.link->lost().empty() || member.has_ended) return;
@@ -326,7 +333,7 @@ class Head final : public Cluster {
   const Meeting meeting_;
   Door door_;
   std::unique_ptr<RendezvousFile> file_;
-  std::unique_ptr<RemoteAgents> ssh_;
+  std::shared_ptr<RemoteAgents> ssh_;
   std::vector<Member> members_;  // by task; the first is this agent, without a link
 };
 

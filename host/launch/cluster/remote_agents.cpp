@@ -75,6 +75,20 @@ AgentOrder agent_order(const Json& json) {
   return order;
 }
 
+namespace {
+
+void send_order(const Fd& to, const AgentOrder& order) {
+  const std::string line = json_line(to_json(order)) + "\n";
+  for (size_t done = 0; done < line.size();) {
+    const ssize_t n = ::send(to.get(), line.data() + done, line.size() - done, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;  // ssh has ended, which ended() reports
+    done += static_cast<size_t>(n);
+  }
+}
+
+}  // namespace
+
 RemoteAgents::RemoteAgents(const std::vector<Agent>& agents, const std::string& ssh_config) : RemoteAgents() {
   for (const Agent& agent : agents) {
     int pair[2];
@@ -86,15 +100,15 @@ RemoteAgents::RemoteAgents(const std::vector<Agent>& agents, const std::string& 
     if (pid < 0)
       ddh::fail(DDH_RESOURCE_EXHAUSTED, "ssh can't be started for host ", agent.host, ": ", std::strerror(errno));
     if (pid == 0) become_program(remote_command(agent.host, ssh_config), its.get(), STDOUT_FILENO, STDERR_FILENO);
-    processes_.push_back({pid, agent.host});
-    const std::string line = json_line(to_json(agent.order)) + "\n";
-    for (size_t done = 0; done < line.size();) {
-      const ssize_t n = ::send(mine.get(), line.data() + done, line.size() - done, MSG_NOSIGNAL);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) break;  // ssh has ended, which ended() reports
-      done += static_cast<size_t>(n);
-    }
+    send_order(mine, agent.order);
+    processes_.push_back({pid, agent.host, std::move(mine)});
   }
+}
+
+void RemoteAgents::order_again(const std::vector<Agent>& agents) {
+  for (const Agent& agent : agents)
+    for (const Process& process : processes_)
+      if (process.host == agent.host) send_order(process.orders, agent.order);
 }
 
 RemoteAgents::~RemoteAgents() {

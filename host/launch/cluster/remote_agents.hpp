@@ -15,6 +15,7 @@
 #include "base/json.hpp"
 #include "launch/cluster/hostfile.hpp"
 #include "launch/cluster/rendezvous.hpp"
+#include "launch/kv.hpp"
 
 namespace ddhost {
 
@@ -29,6 +30,7 @@ struct AgentOrder {
 Json to_json(const AgentOrder& order);
 AgentOrder agent_order(const Json& json);
 
+// An agent whose run is to start again waits for another order on its stdin. It ends where that is closed.
 class RemoteAgents {
  public:
   struct Agent {
@@ -37,6 +39,8 @@ class RemoteAgents {
   };
   // `ssh_config`: the file for ssh -F, or "".
   RemoteAgents(const std::vector<Agent>& agents, const std::string& ssh_config);
+  // The next orders of agents that wait for one. What has ended meanwhile, ended() says.
+  void order_again(const std::vector<Agent>& agents);
   RemoteAgents(const RemoteAgents&) = delete;
   RemoteAgents& operator=(const RemoteAgents&) = delete;
   // Ends what is left of the ssh processes.
@@ -53,6 +57,7 @@ class RemoteAgents {
   struct Process {
     pid_t pid;
     std::string host;
+    Fd orders;  // its stdin
   };
   std::vector<Process> processes_;
 };
