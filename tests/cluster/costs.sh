@@ -100,7 +100,7 @@ done
 stop
 newer=$(median <"$work/killed.ms")
 echo "ms from the death of a rank to a new step, from memory (median, most of $times): $newer"
-((${newer#* } < 5000)) || fail "a new step after $newer ms" # most of it is SSH, which starts the agents again
+((${newer#* } < 2000)) || fail "a new step after $newer ms"
 
 # Several settings, alternating.
 cost() { # label, settings...
