@@ -469,6 +469,8 @@ TEST_CASE("ports, addresses and numbers of hosts of launchers are ours", "[cli]"
   const TempFolder folder;
   std::ofstream(folder.file("hosts")) << "node1 slots=8\nnode2 slots=8\n";
   CHECK(config_of({"--hostfile", folder.file("hosts"), "--num_gpus", "4"})["run"]["nproc"] == 8);
+  const Words exported = {"--hostfile", folder.file("hosts"), "--export", "HF_HOME,SEED*", "--export", "TOKEN"};
+  CHECK(config_of(exported)["launch"]["export"] == nlohmann::json({"HF_HOME", "SEED*", "TOKEN"}));
   CHECK(config_of({"-hostfile=" + folder.file("hosts"), "--num_nodes=1", "--num_gpus=4"})["run"]["nproc"] == 4);
   CHECK(config_of({"-H", folder.file("hosts"), "--num_gpus", "4", "-e", "node2"})["run"]["nproc"] == 4);
   CHECK(config_of({"-H", folder.file("hosts"), "-i", "node1:0,1@node2"})["run"]["nproc"] == 10);

@@ -103,7 +103,7 @@ void check_flag_value(const std::string& flag, const std::string& value) {
 
 bool takes_list(const Flag& flag) {
   const std::string_view key = flag.key;
-  return key == "monitor.plugins" || key == "run.resume_allow";
+  return key == "monitor.plugins" || key == "run.resume_allow" || key == "launch.export";
 }
 
 // Converts a flag's value to the form of its option: a list is given with commas.
