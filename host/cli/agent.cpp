@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cli/agent.cpp: `ddhost agent`, which the head of a run starts on another host over SSH. All that it has to do comes as one
-// line of JSON on stdin; it is not for people. Before a run it is asked questions instead (survey/answers.hpp).
+// line of JSON on stdin, and one more for each time that the run starts again; it is not for people. Before a run it is asked
+// questions instead (survey/answers.hpp).
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 
 #include "cli/commands.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "launch/cluster/cluster.hpp"
 #include "launch/kv.hpp"
 #include "plan/ask_device.hpp"
 #include "survey/answers.hpp"
@@ -33,12 +37,15 @@ void begin_again(Json order, const std::string& library_path) {
       file.get() >= 0 && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
   if (!is_written || ::lseek(file.get(), 0, SEEK_SET) != 0 || ::dup2(file.get(), STDIN_FILENO) < 0) return;
   ::execl("/proc/self/exe", "ddhost", "agent", nullptr);
+  ddh::fail(DDH_RESOURCE_EXHAUSTED, "the agent can't begin again with another ", kLibraryPath, ": ",
+            std::strerror(errno));
 }
 
-// Ranks inherit stdin, and must not read orders.
+// The descriptor from which further orders come. It is stdin no more, because ranks inherit that and must not read orders.
 std::shared_ptr<const Fd> take_orders(const Json& said) {
   auto orders = std::make_shared<const Fd>(said.contains(kOrders) ? said.at(kOrders).get<int>()
                                                                   : ::fcntl(STDIN_FILENO, F_DUPFD, STDERR_FILENO + 1));
+  if (orders->get() < 0) ddh::fail(DDH_RESOURCE_EXHAUSTED, "no descriptor for further orders: ", std::strerror(errno));
   ::fcntl(orders->get(), F_SETFD, FD_CLOEXEC);
   const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ::dup2(nothing.get(), STDIN_FILENO);
@@ -85,13 +92,18 @@ CommandLine agent_command_line(std::istream& in) {
 }
 
 std::optional<CommandLine> next_order(const CommandLine& line, std::chrono::milliseconds patience) {
+  const SignalsWhileJoining waiting;
+  constexpr std::chrono::milliseconds kPause{100};
   const auto deadline = std::chrono::steady_clock::now() + patience;
   std::string text;
-  for (char c = 0; c != '\n'; text += c) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  while (!text.ends_with('\n')) {
+    waiting.require_no_signal();
+    if (std::chrono::steady_clock::now() >= deadline) return std::nullopt;
     pollfd orders{line.orders->get(), POLLIN, 0};
-    if (left.count() <= 0 || ::poll(&orders, 1, static_cast<int>(left.count())) <= 0) return std::nullopt;
+    if (::poll(&orders, 1, static_cast<int>(kPause.count())) <= 0) continue;
+    char c = 0;
     if (::read(orders.fd, &c, 1) != 1) return std::nullopt;  // the head has ended
+    text += c;
   }
   return obeyed(agent_order(read_json(text)), line.orders);
 }

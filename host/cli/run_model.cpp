@@ -312,17 +312,33 @@ struct Kept {
   std::shared_ptr<RemoteAgents> agents;  // of other hosts, if all of them wait for an order
 };
 
-// Of agents that wait for an order, one may have ended: then all are started anew.
-std::unique_ptr<Cluster> join_cluster_again(const CommandLine& line, const UserConfig& user, const Config& host,
-                                            const Registry& registry, std::shared_ptr<RemoteAgents>& agents) {
-  if (agents != nullptr) {
-    try {
-      return join_cluster(line, user, host, registry, agents);
-    } catch (const ddh::Error&) {
-      agents = nullptr;
-    }
-  }
-  return join_cluster(line, user, host, registry, nullptr);
+// The command line with which the ranks start again after a failure; nullopt: an agent gets no further order. Takes the agents
+// that wait for one.
+std::optional<CommandLine> line_of_restart(const CommandLine& line, const UserConfig& user, const Config& host,
+                                           const Registry& registry, const LoaderRecord& record, const Outcome& outcome,
+                                           std::unique_ptr<Cluster> cluster, Kept& kept) {
+  const bool is_head = cluster == nullptr || cluster->is_head(), has_others = cluster != nullptr;
+  kept.agents = has_others ? cluster->waiting_agents() : nullptr;
+  cluster.reset();
+  if (line.agent_order) return next_order(line, time_of(host, "launch.timeout"));
+  CommandLine next = line;
+  ++next.restarts;
+  if (!is_head) return next;
+  print_sentence(outcome.sentence);
+  prepare_restart(folder_of(record.folder()), host, has_others, next);
+  if (kept.agents == nullptr)
+    for (Override& more : without_lost_hosts(user, host, registry)) next.overrides.push_back(std::move(more));
+  return next;
+}
+
+// An agent that waited for an order may be gone: then all agents are started anew, on the hosts that are left.
+CommandLine line_without_agents(const CommandLine& line, const UserConfig& user, const Config& host,
+                                const Registry& registry, const std::exception& problem, Kept& kept) {
+  kept.agents = nullptr;
+  print_sentence(sentence_of(problem) + "; so the agents of all hosts are started anew");
+  CommandLine next = line;
+  for (Override& more : without_lost_hosts(user, host, registry)) next.overrides.push_back(std::move(more));
+  return next;
 }
 
 int run_once(const CommandLine& line, Registry& registry, std::ostream& out, Kept& kept) {
@@ -332,18 +348,22 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, Kep
   std::unique_ptr<Cluster> cluster;
   if (line.fit && !line.agent_order && has_cluster(line, host, registry)) {
     print_sentence(
-        "--fit changes only runs that one launcher starts on one host; leave it out, and give a change that `ddhost "
-        "plan "
-        "--all-strategies` with the same options shows to fit");
+        "--fit changes only runs that one launcher starts on one host; leave it out, and give a change that "
+        "`ddhost plan --all-strategies` with the same options shows to fit");
     return 2;
   }
   try {
     if (!line.dry_run)
-      cluster = join_cluster_again(line, user, host, registry, kept.agents);
+      cluster = join_cluster(line, user, host, registry, kept.agents);
     else if (is_further_task(host, registry))
       return 0;
   } catch (const JoinEnded& ended) {
     return 128 + ended.signal;
+  } catch (const ddh::Error& problem) {
+    if (kept.agents != nullptr)
+      return run_once(line_without_agents(line, user, host, registry, problem, kept), registry, out, kept);
+    say_what_stays(line, host);
+    throw;
   } catch (...) {
     say_what_stays(line, host);
     throw;
@@ -378,19 +398,9 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, Kep
     if (cluster == nullptr || !cluster->is_head()) conclude(outcome);
   }
   if (outcome.again) {
-    const bool is_head = cluster == nullptr || cluster->is_head(), has_others = cluster != nullptr;
-    kept.agents = has_others ? cluster->waiting_agents() : nullptr;
-    cluster.reset();
-    std::optional<CommandLine> next = line.agent_order ? next_order(line, time_of(host, "launch.timeout")) : line;
-    if (!next) return outcome.exit_code;
-    if (!line.agent_order) ++next->restarts;
-    if (is_head) {
-      print_sentence(outcome.sentence);
-      prepare_restart(folder_of(record.folder()), host, has_others, *next);
-      if (kept.agents == nullptr)
-        for (Override& more : without_lost_hosts(user, host, registry)) next->overrides.push_back(std::move(more));
-    }
-    return run_once(*next, registry, out, kept);
+    const std::optional<CommandLine> next =
+        line_of_restart(line, user, host, registry, record, outcome, std::move(cluster), kept);
+    return next ? run_once(*next, registry, out, kept) : outcome.exit_code;
   }
   if (outcome.shortage && cluster == nullptr)
     if (const std::optional<CommandLine> changed = changed_to_fit(line, registry, place, outcome))

@@ -12,7 +12,7 @@ struct BlockSizes {
   AttentionShape attention;  // its width is the block's
   int64_t mlp_width;
   int64_t narrow_bytes;  // of an element of the compute dtype
-  int32_t dtype;         // the same, of products in pieces (products.hpp); -1: the device's operators multiply
+  int32_t dtype;         // compute dtype; -1: the device's operators multiply, so a sum has no parts (products.hpp)
   AttentionWay way;
   bool drops;         // dropout of the branches' results, so their gradients are copies
   bool drops_hidden;  // dropout of the activation's result

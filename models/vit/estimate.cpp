@@ -66,7 +66,9 @@ void Vit::add_peaks(const ddh_estimate_args& args, ddh_estimate& out) {
   } else if (unit == head_unit()) {
     out.lasting_bytes = out.activation_bytes;  // it does not run again
     forward = stream;
-    backward = stream + 2 * of_classes + 2 * block(B * config_.classes * wide);
+    const ops::LinearShape classes{B, C, config_.classes};
+    const int64_t parts = device().by_operators() ? 0 : ops::bytes_of_parts(classes, ops::dtype_of(config_.compute));
+    backward = stream + 2 * of_classes + 2 * block(B * config_.classes * wide) + block(parts);
   } else {
     const ops::AttentionShape shape{B, T, config_.n_head, C / config_.n_head, false};
     const bool drops_attention = config_.attention_dropout > 0 && trains;

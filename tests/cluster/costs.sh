@@ -92,7 +92,10 @@ for ((i = 0; i < times; ++i)); do
   until_step killed $((step + 11 + RANDOM % 20))
   kill_a_rank
   began=$(now_ms)
-  until grep -q "^ddhost: restart $((i + 1)) of" "$work/killed.log"; do sleep 0.005; done
+  until grep -q "^ddhost: restart $((i + 1)) of" "$work/killed.log"; do
+    kill -0 "$run" || { cat "$work/killed.log"; fail "the run does not start again"; }
+    sleep 0.005
+  done
   step=$(last_step killed) # none is new until the ranks have started again
   until_step killed $((step + 1))
   echo $(($(now_ms) - began)) >>"$work/killed.ms"

@@ -109,13 +109,30 @@ until_rows again 80
 inside() { # number, command...: on this host
   nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -m -n -p -u "${@:2}"
 }
-inside 2 bash -c 'kill -KILL $(ps -o pid= -C ddhost | tail -1)' || fail "no rank on node2"
+kill_a_rank() { inside 2 bash -c 'kill -KILL $(ps -o pid= -C ddhost | tail -1)' || fail "no rank on node2"; }
+agent_of() { inside "$1" pgrep -o -f 'ddhost agent$'; } # its ranks are younger
+agents="$(agent_of 1) $(agent_of 2)"
+kill_a_rank
 until_rows again 200
+[[ "$(agent_of 1) $(agent_of 2)" == "$agents" ]] || fail "the agents did not stay where the run started again"
 ip link set "dh$((id % 100000))n2" nomaster
 restarted again "$run" 2
 ip link set "dh$((id % 100000))n2" master "$bridge"
 grep -q 'without node2 the run goes on with 2 ranks and train.grad_accum_steps=2' "$work/again.log" ||
   { cat "$work/again.log"; fail "the run does not go on without node2"; }
+
+# Agents of other hosts than the hostfile names now are of no use.
+cp "$work/hosts_2_2" "$work/hosts_moved"
+"${on_hosts[@]}" --hostfile "$work/hosts_moved" "${again[@]}" "run.dir=$work/moved" --save-final "$work/moved.safetensors" \
+  launch.max_restarts=1 launch.heartbeat=3 launch.timeout=10 >"$work/moved.log" 2>&1 &
+run=$!
+children+=("$run")
+until_rows moved 80
+sed -i s/node2/node3/ "$work/hosts_moved"
+kill_a_rank
+restarted moved "$run" 1
+grep -q 'other hosts than when the run began, such as node3; so the agents of all hosts are started anew' "$work/moved.log" ||
+  { cat "$work/moved.log"; fail "the agents of other hosts are not told"; }
 
 fault crash "its connection has ended" kill -KILL "$(ps -o pid= --ppid "${host_pid[2]}" | head -1)"
 

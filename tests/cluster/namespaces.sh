@@ -46,7 +46,11 @@ PidFile none
 CONF
   mkdir -p "$work/run$n/sshd"
   local core=()
-  [[ ${own_core:-false} == false ]] || core=(taskset -c $(((n - 1) % $(nproc))))
+  if [[ ${own_core:-false} == true ]]; then
+    local cores
+    mapfile -t cores < <(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
+    core=(taskset -c "${cores[(n - 1) % ${#cores[@]}]}")
+  fi
   "${core[@]}" unshare --net --uts --ipc --mount --pid --fork --kill-child --mount-proc bash -c "
     hostname node$n; mount -t tmpfs tmpfs /dev/shm; mount --bind $work/run$n /run; ip link set lo up
     until ip link show eth0 >/dev/null 2>&1; do sleep 0.02; done

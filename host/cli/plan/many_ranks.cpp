@@ -19,7 +19,7 @@ namespace {
 constexpr int kManyRanks = 16;
 
 // What the ranks of a run would see if they were here. Only the host's memory is compared: each rank compares the rest itself.
-// A rank that was not planned counts as the least of those that were, so no run is refused that fits.
+// All count as the least of those that were planned, so no run is refused that fits: a strategy divides its state about evenly.
 std::vector<SeenMemory> ranks_of(const PreparedRun& run, const MemoryPlan& plan) {
   KvLocal kv;
   Progress progress(1);
@@ -31,8 +31,7 @@ std::vector<SeenMemory> ranks_of(const PreparedRun& run, const MemoryPlan& plan)
   std::vector<SeenMemory> all(static_cast<size_t>(run.world_size), seen);
   const RankMemory& least = *std::min_element(plan.ranks.begin(), plan.ranks.end(),
                                               [](const auto& a, const auto& b) { return a.unique() < b.unique(); });
-  for (size_t rank = 0; rank < all.size(); ++rank)
-    all[rank].planned = plan.ranks.size() == all.size() ? plan.ranks[rank] : least;
+  for (size_t rank = 0; rank < all.size(); ++rank) all[rank].planned = least;
   return all;
 }
 

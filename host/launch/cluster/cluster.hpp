@@ -89,8 +89,8 @@ class Cluster {
   // This agent's ranks have ended. The head's is the verdict. `again`: the agents are to meet and start again. `numbers`: of a
   // member's ranks that have failed (launch/rank_numbers.hpp).
   virtual void tell_end(int exit_code, bool again, const Json& numbers) = 0;
-  // The head of hosts that it has started, after tell_end with `again`: their agents, which wait for an order. Null: not all
-  // have ended their part by themselves.
+  // The head of hosts that it has started, after tell_end with `again`: their agents, which wait for an order. Null: at
+  // least one was lost.
   [[nodiscard]] virtual std::shared_ptr<RemoteAgents> waiting_agents() const { return nullptr; }
   // The head: those of all members that have ended.
   [[nodiscard]] virtual Json numbers_of_members() const { return Json::array(); }

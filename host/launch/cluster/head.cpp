@@ -154,8 +154,7 @@ class Head final : public Cluster {
       for (const auto& link : new_links) set.push_back(link->to_poll());
       ::poll(set.data(), set.size(), 100);
       require_joined_alive();
-      if (const std::string problem = ssh_ == nullptr ? "" : ssh_->ended(); !problem.empty())
-        ddh::fail(DDH_UNAVAILABLE, problem);
+      if (ssh_ != nullptr) require_agents();
       for (Guest& guest : door_.serve({set.begin(), set.begin() + static_cast<std::ptrdiff_t>(of_door)}))
         if (guest.kind == GuestKind::kAgent)
           new_links.push_back(std::make_unique<ControlLink>(std::move(guest.socket), settings_.timeout));
@@ -164,6 +163,15 @@ class Head final : public Cluster {
           if (link != nullptr && message.contains("join")) take(std::move(link), message.at("join"));
       std::erase_if(new_links, [](const auto& link) { return link == nullptr || !link->lost().empty(); });
     }
+  }
+
+  // A signal to an agent that waited for an order is one to the run.
+  void require_agents() {
+    const std::optional<RemoteAgents::Ended> ended = ssh_->ended();
+    if (!ended) return;
+    if (ended->signal == 0 || settings_.agents == nullptr) ddh::fail(DDH_UNAVAILABLE, ended->sentence);
+    print_sentence(ddh::str("signal ", ended->signal, " has come to a host before the run had started again: it ends"));
+    throw JoinEnded{ended->signal};
   }
 
   void require_joined_alive() {
@@ -236,8 +244,9 @@ class Head final : public Cluster {
                        environment_for_others(settings_.exported)};
       agents.push_back({host.name, std::move(order)});
     }
-    ssh_ =
-        settings_.agents != nullptr ? settings_.agents : std::make_shared<RemoteAgents>(agents, settings_.ssh_config);
+    ssh_ = settings_.agents != nullptr
+               ? settings_.agents
+               : std::make_shared<RemoteAgents>(agents, settings_.ssh_config, settings_.heartbeat);
     if (settings_.agents != nullptr) ssh_->order_again(agents);
   }
 

@@ -46,9 +46,11 @@ std::string own_program() {
   return std::filesystem::read_symlink("/proc/self/exe", ec).string();
 }
 
-std::vector<std::string> remote_command(const std::string& host, const std::string& ssh_config) {
+std::vector<std::string> remote_command(const std::string& host, const std::string& ssh_config,
+                                        const std::vector<std::string>& alive) {
   std::vector<std::string> words = {"ssh", "-o", "BatchMode=yes"};
   if (!ssh_config.empty()) words.insert(words.end(), {"-F", ssh_config});
+  words.insert(words.end(), alive.begin(), alive.end());
   words.insert(words.end(), {"--", host, "exec " + quoted(own_program()) + " agent"});
   return words;
 }
@@ -89,7 +91,12 @@ void send_order(const Fd& to, const AgentOrder& order) {
 
 }  // namespace
 
-RemoteAgents::RemoteAgents(const std::vector<Agent>& agents, const std::string& ssh_config) : RemoteAgents() {
+RemoteAgents::RemoteAgents(const std::vector<Agent>& agents, const std::string& ssh_config,
+                           std::chrono::milliseconds heartbeat)
+    : RemoteAgents() {
+  const auto seconds = std::max<int64_t>(1, std::chrono::ceil<std::chrono::seconds>(heartbeat).count());
+  const std::vector<std::string> alive = {"-o", ddh::str("ServerAliveInterval=", seconds), "-o",
+                                          "ServerAliveCountMax=3"};
   for (const Agent& agent : agents) {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
@@ -99,16 +106,21 @@ RemoteAgents::RemoteAgents(const std::vector<Agent>& agents, const std::string& 
     const pid_t pid = ::fork();
     if (pid < 0)
       ddh::fail(DDH_RESOURCE_EXHAUSTED, "ssh can't be started for host ", agent.host, ": ", std::strerror(errno));
-    if (pid == 0) become_program(remote_command(agent.host, ssh_config), its.get(), STDOUT_FILENO, STDERR_FILENO);
+    if (pid == 0)
+      become_program(remote_command(agent.host, ssh_config, alive), its.get(), STDOUT_FILENO, STDERR_FILENO);
     send_order(mine, agent.order);
     processes_.push_back({pid, agent.host, std::move(mine)});
   }
 }
 
 void RemoteAgents::order_again(const std::vector<Agent>& agents) {
-  for (const Agent& agent : agents)
-    for (const Process& process : processes_)
-      if (process.host == agent.host) send_order(process.orders, agent.order);
+  for (const Agent& agent : agents) {
+    const auto process =
+        std::find_if(processes_.begin(), processes_.end(), [&](const Process& one) { return one.host == agent.host; });
+    if (process == processes_.end() || agents.size() != processes_.size())
+      ddh::fail(DDH_UNAVAILABLE, "the hostfile has other hosts than when the run began, such as ", agent.host);
+    send_order(process->orders, agent.order);
+  }
 }
 
 RemoteAgents::~RemoteAgents() {
@@ -116,19 +128,23 @@ RemoteAgents::~RemoteAgents() {
   for (const Process& process : processes_) ::waitpid(process.pid, nullptr, 0);
 }
 
-std::string RemoteAgents::ended() {
+std::optional<RemoteAgents::Ended> RemoteAgents::ended() {
   for (auto at = processes_.begin(); at != processes_.end(); ++at) {
     int status = 0;
     if (::waitpid(at->pid, &status, WNOHANG) != at->pid) continue;
     const std::string host = at->host;
     processes_.erase(at);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-      return ddh::str("the program was not found on host ", host,
-                      ", or there is no ssh here; install ddhost on all hosts by ", "the same path, ", own_program());
-    return ddh::str("host ", host, " did not join the run: ssh ended with code ",
-                    WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), "; its output above says why");
+      return Ended{ddh::str("the program was not found on host ", host,
+                            ", or there is no ssh here; install ddhost on all hosts by the same path, ",
+                            own_program())};
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    const bool by_signal = code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP;
+    return Ended{
+        ddh::str("host ", host, " did not join the run: ssh ended with code ", code, "; its output above says why"),
+        by_signal ? code - 128 : 0};
   }
-  return "";
+  return std::nullopt;
 }
 
 std::string address_of_host(const std::string& host, const std::string& ssh_config) {

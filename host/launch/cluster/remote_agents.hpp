@@ -7,8 +7,10 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,24 +32,29 @@ struct AgentOrder {
 Json to_json(const AgentOrder& order);
 AgentOrder agent_order(const Json& json);
 
-// An agent whose run is to start again waits for another order on its stdin. It ends where that is closed.
+// An agent whose run is to start again waits for another order on its stdin. It ends when its stdin is closed.
 class RemoteAgents {
  public:
   struct Agent {
     std::string host;
     AgentOrder order;
   };
-  // `ssh_config`: the file for ssh -F, or "".
-  RemoteAgents(const std::vector<Agent>& agents, const std::string& ssh_config);
-  // The next orders of agents that wait for one. What has ended meanwhile, ended() says.
+  // `ssh_config`: the file for ssh -F, or "". `heartbeat`: of the run; an ssh whose host is silent three times as long ends.
+  RemoteAgents(const std::vector<Agent>& agents, const std::string& ssh_config, std::chrono::milliseconds heartbeat);
+  // The next orders of agents that wait for one. ended() names an ssh that has ended meanwhile. Error: these are not their
+  // hosts.
   void order_again(const std::vector<Agent>& agents);
   RemoteAgents(const RemoteAgents&) = delete;
   RemoteAgents& operator=(const RemoteAgents&) = delete;
   // Ends what is left of the ssh processes.
   ~RemoteAgents();
 
-  // A sentence about the first ssh that has ended since the last call; "": all run.
-  [[nodiscard]] std::string ended();
+  struct Ended {
+    std::string sentence;
+    int signal = 0;  // SIGINT, SIGTERM or SIGHUP, if that ended the agent
+  };
+  // The first ssh that has ended since the last call; nullopt: all run.
+  [[nodiscard]] std::optional<Ended> ended();
   // In a child: they belong to another process.
   void forget() { processes_.clear(); }
 
@@ -64,8 +71,9 @@ class RemoteAgents {
 
 // One word for a shell.
 std::string quoted(const std::string& text);
-// The words that start an agent on a host.
-std::vector<std::string> remote_command(const std::string& host, const std::string& ssh_config);
+// The words that start an agent on a host. `alive`: options of ssh about hosts that are silent.
+std::vector<std::string> remote_command(const std::string& host, const std::string& ssh_config,
+                                        const std::vector<std::string>& alive = {});
 // In a forked child: runs a program with these descriptors as its standard streams. It ends with its parent. Ctrl-C of the
 // terminal does not reach it: the parent tells it.
 [[noreturn]] void become_program(std::vector<std::string> words, int in, int out, int errors);
