@@ -28,11 +28,9 @@ std::vector<SeenMemory> ranks_of(const PreparedRun& run, const MemoryPlan& plan)
   seen.addresses_left = UINT64_MAX;
   see_host(seen, RankSeat{0, std::make_shared<Nodes>(run.world_size, run.ranks_per_node), kv, record, 0});
   if (seen.host_left != UINT64_MAX) seen.host_left += process_memory().pss_bytes;  // this process ends
-  std::vector<SeenMemory> all(static_cast<size_t>(run.world_size), seen);
-  const RankMemory& least = *std::min_element(plan.ranks.begin(), plan.ranks.end(),
-                                              [](const auto& a, const auto& b) { return a.unique() < b.unique(); });
-  for (size_t rank = 0; rank < all.size(); ++rank) all[rank].planned = least;
-  return all;
+  seen.planned = *std::min_element(plan.ranks.begin(), plan.ranks.end(),
+                                   [](const auto& a, const auto& b) { return a.unique() < b.unique(); });
+  return std::vector<SeenMemory>(static_cast<size_t>(run.world_size), seen);
 }
 
 }  // namespace
