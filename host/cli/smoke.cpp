@@ -302,7 +302,7 @@ class Smoke {
     std::vector<std::string> words = train_words(run);
     const fs::path from = trained / "checkpoints" / ddh::str("step-", std::max<int64_t>(1, facts_.steps - 1));
     words.insert(words.end(), {"--strategy", strategy, "--resume", fs::absolute(from).string(), "checkpoint.every=0",
-                               "run.sample_tokens=0"});
+                               "train.eval_every=0", "run.sample_tokens=0"});
     child("resumed-" + strategy, words);
     const PastRun before = run_of(trained), after = run_of(run);
     if (*before.loss == *after.loss) return "step " + std::to_string(after.last_step) + " has the same bits";

@@ -11,7 +11,6 @@ times=${3:-20} rounds=5
 printf 'node1 slots=1\nnode2 slots=1\n' >"$work/hosts"
 printf 'node1 slots=1\nnode2 slots=1\nnode3 slots=1\n' >"$work/hosts_3"
 run=
-now_ms() { date +%s%3N; }
 start() { # name, arguments...
   rm -rf "${work:?}/$1"
   "$build/ddhost" run.quiet=true "run.dir=$work/$1" checkpoint.on_exit=false "${@:2}" >"$work/$1.log" 2>&1 &
@@ -35,7 +34,6 @@ until_step() { # name, step
   cat "$work/$1.log"
   fail "$1: step $2 does not come"
 }
-median() { sort -n | awk '{ at[NR] = $1 } END { print at[int((NR + 1) / 2)], at[NR] }'; } # and the largest
 tiny=(--config "$source/configs/gpt_tiny.json" train.steps=1000000 train.eval_every=0 run.known_curve=)
 
 for ((i = 0; i < rounds; ++i)); do
@@ -48,13 +46,10 @@ for ((i = 0; i < rounds; ++i)); do
     stop
   done
 done
-later=$(paste "$work/first_hosts.ms" "$work/first_one.ms" | awk '{ print $1 - $2 }' | median)
+later=$(paste "$work/first_hosts.ms" "$work/first_one.ms" | awk '{ print $1 - $2 }' | median_and_most)
 echo "first step over SSH on 3 hosts, ms later than on one (median, most of $rounds): $later"
 ((${later% *} < 3000)) || fail "the first step comes $later ms later"
 
-inside() { # number, command...: on this host
-  nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -m -n -p -u "${@:2}"
-}
 # All threads of all processes of a kind on both hosts, in ns. An agent is one that has ranks as children, and what passes on
 # their output. The launcher, which is the head, runs beside the hosts.
 cpu_ns() { # agents or ranks
@@ -82,7 +77,7 @@ agents=$(($(cpu_ns agents) - agents)) ranks=$(($(cpu_ns ranks) - ranks))
 step_ms=$(grep -oE '"step_ms":[0-9.]+' "$work/agents/metrics.jsonl" | cut -d: -f2 | median)
 stop
 share=$(awk "BEGIN { print 100 * $agents / ($agents + $ranks) }")
-echo "CPU time of the agents of 2 hosts, with steps of ${step_ms% *} ms: $share % of the run's"
+echo "CPU time of the agents of 2 hosts, with steps of $step_ms ms: $share % of the run's"
 awk "BEGIN { exit !($share < 0.1) }" || fail "the agents take $share % of the run's CPU time"
 
 # shellcheck disable=SC2046
@@ -101,7 +96,7 @@ for ((i = 0; i < times; ++i)); do
   echo $(($(now_ms) - began)) >>"$work/killed.ms"
 done
 stop
-newer=$(median <"$work/killed.ms")
+newer=$(median_and_most <"$work/killed.ms")
 echo "ms from the death of a rank to a new step, from memory (median, most of $times): $newer"
 ((${newer#* } < 2000)) || fail "a new step after $newer ms"
 
@@ -126,5 +121,5 @@ echo "0.8M GPT, zero2, 2 hosts x 1 rank: mean ms of a step (median of 3 runs), a
 none=$(median <"$work/cost.none")
 for setting in none 1.1 1.2 10.1 10.2 100.1 100.2; do
   with=$(median <"$work/cost.$setting")
-  echo "memory_every.memory_copies $setting: ${with% *} $(awk "BEGIN { printf \"%.3f\", ${none% *} / ${with% *} }")"
+  echo "memory_every.memory_copies $setting: $with $(awk "BEGIN { printf \"%.3f\", $none / $with }")"
 done

@@ -9,10 +9,6 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/namespaces.sh"
 rounds=${3:-1}
 printf 'node1 slots=2\nnode2 slots=2\n' >"$work/hosts"
-inside() { # number, command...: on this host, also when it is cut off
-  nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -m -n -p -u "${@:2}"
-}
-now_ms() { date +%s%3N; }
 # What a run has left on a host.
 left_on() { # number
   inside "$1" bash -c 'ps -o pid=,args= -C ddhost,ddhost-output; ls -A /dev/shm; ss -Hltn | grep -v ":22 "' || true
@@ -70,10 +66,8 @@ for round in $(seq "$rounds"); do
   disturbed head_killed 137 "" 0 kill_head
   disturbed ctrl_c 130 '^ddhost: .*signal 2' 2000 interrupt
 done
-echo "fault, times, ms until the sentence (median, most), ms until nothing was left (median, most)"
+echo "fault ($rounds times), ms until the sentence (median, most), ms until nothing was left (median, most)"
 for name in rank_killed host_cut_off head_killed ctrl_c; do
-  for column in 2 3; do
-    awk -v name="$name" -v column="$column" '$1 == name { print $column }' "$work/times" | sort -n |
-      awk '{ at[NR] = $1 } END { print NR, at[int((NR + 1) / 2)], at[NR] }'
-  done | awk -v name="$name" '{ if (NR == 1) printf "%s %s  %s %s", name, $1, $2, $3; else print "  ", $2, $3 }'
+  column() { awk -v name="$name" -v column="$1" '$1 == name { print $column }' "$work/times" | median_and_most; }
+  echo "$name  $(column 2)  $(column 3)"
 done

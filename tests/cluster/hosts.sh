@@ -106,9 +106,6 @@ restarted() { # name, pid, restarts
 run=$!
 children+=("$run")
 until_rows again 80
-inside() { # number, command...: on this host
-  nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -m -n -p -u "${@:2}"
-}
 kill_a_rank() { inside 2 bash -c 'kill -KILL $(ps -o pid= -C ddhost | tail -1)' || fail "no rank on node2"; }
 agent_of() { inside "$1" pgrep -o -f 'ddhost agent$'; } # its ranks are younger
 agents="$(agent_of 1) $(agent_of 2)"

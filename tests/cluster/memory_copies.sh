@@ -17,9 +17,6 @@ steps=250
 settings=("train.steps=$steps" model.hold_from_step=240 "model.hold_file=$work/go_on")
 go_on() { touch "$work/go_on"; }
 go_on
-inside() { # number, command...: on this host
-  nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -m -n -p -u "${@:2}"
-}
 link() { echo "dh$((id % 100000))n$1"; }
 in_memory() { inside "$1" find /dev/shm -maxdepth 1 -name 'ddhost-*'; }
 nothing_left() { # name, numbers of hosts

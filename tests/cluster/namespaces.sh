@@ -80,3 +80,10 @@ for n in 1 2 3; do
   cat "$work/sshd$n.log"
   fail "node$n does not answer"
 done
+# Runs a command on this host. Its interface stays reachable so, also when it is cut off from the others.
+inside() { # number, command...
+  nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -m -n -p -u "${@:2}"
+}
+now_ms() { date +%s%3N; }
+median_and_most() { sort -n | awk '{ at[NR] = $1 } END { print at[int((NR + 1) / 2)], at[NR] }'; }
+median() { median_and_most | cut -d' ' -f1; }

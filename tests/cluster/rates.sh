@@ -10,9 +10,6 @@ own_core=true
 source "$(dirname "${BASH_SOURCE[0]}")/namespaces.sh"
 command -v tc >/dev/null || skip "there is no tc (Debian: iproute2)"
 
-inside() { # number, command...: on this host
-  nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -n "${@:2}"
-}
 set_rate() { # of both directions of both hosts
   local n
   for n in 1 2; do
@@ -29,7 +26,6 @@ on_hosts() { # name, ranks of a host, arguments...
     "run.dir=$work/$1" train.eval_every=0 checkpoint.on_exit=false "${@:3}" >"$work/$1.log" 2>&1 ||
     { cat "$work/$1.log"; fail "$1"; }
 }
-median() { sort -n | awk '{ at[NR] = $1 } END { print at[int((NR + 1) / 2)] }'; }
 
 # What a host sends at least, in MB: with one rank or in blocks half of the sum to its owner, then the sums of the other half;
 # in a chain the first host sends its whole sum instead of half of it.

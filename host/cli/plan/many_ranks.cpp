@@ -41,7 +41,7 @@ std::optional<Outcome> shortage_of_many_ranks(const CommandLine& line, Registry&
   const std::string text = text_of_loader(end, [&](LoaderRecord& of_loader) -> std::string {
     const PreparedRun run = prepare_run(user_config(line, registry, {}), registry, place, Work::kTrain, &of_loader);
     if (run.config.get<bool>("run.allow_overcommit")) return "";
-    const MemoryPlan plan = plan_of(run, kMostCheckedRanks);
+    const MemoryPlan plan = RunPlanner().plan(run, kMostCheckedRanks);
     if (plan.device_has_memory) return "";
     const FitQuestion question{run.device.id(), false, run.ranks_are_threads, plan.checkpoints};
     const std::optional<DoesNotFit> found = first_shortage(ranks_of(run, plan), question);

@@ -130,7 +130,7 @@ class Changes {
       if (ranks != change.end())
         place = place_of(place, std::stoi(ranks->text), Config(user, run_sections(user), /*plugin_sections=*/false));
       PreparedRun run = prepare_run(user, registry_, place, Work::kTrain, &record_);
-      std::optional<MemoryPlan> plan = plan_of(run, kMostCheckedRanks);
+      std::optional<MemoryPlan> plan = planner_.plan(run, kMostCheckedRanks);
       if (prepared != nullptr) *prepared = std::move(run);
       return plan;
     } catch (const ddh::Error&) {
@@ -152,16 +152,19 @@ class Changes {
   // The other strategies, the nearest first: those that take less than the one asked for come first, of them those that take
   // most. An offload comes last; one that saves nothing is left out.
   void order_strategies() {
-    const std::optional<MemoryPlan> own = plan_with({});
+    PreparedRun own_run;
+    const std::optional<MemoryPlan> own = plan_with({}, &own_run);
+    folder_of_files_ = given_folder_.empty() ? own_run.run_dir.parent_path() : own_run.run_dir;
     const uint64_t mine = own ? unique_bytes(*own) : UINT64_MAX;
     std::vector<std::pair<bool, Strategy>> all;
     std::vector<std::string> last;  // the state of these is offloaded anyhow
     for (const std::string& id : all_strategies(registry_)) {
+      const bool is_own = id == id_of(strategy_);
       PreparedRun run;
-      const std::optional<MemoryPlan> plan = plan_with(of_strategy(id), &run);
+      const std::optional<MemoryPlan> plan = is_own ? own : plan_with(of_strategy(id), &run);
       if (!plan) continue;
-      const bool has_file = can_use_file(run.strategy);
-      if (id == id_of(strategy_)) {
+      const bool has_file = can_use_file(is_own ? own_run.strategy : run.strategy);
+      if (is_own) {
         if (has_file) with_files_.push_back(id);
       } else if (!offloads_for_nothing(*plan)) {
         all.emplace_back(offloads(*plan), Strategy{id, unique_bytes(*plan), needed(*plan), has_file});
@@ -235,24 +238,25 @@ class Changes {
 
   // The state of the optimizer in a file in the run's folder, or in that of all runs, which is there before.
   bool try_files(const Overrides& more) {
+    if (folder_of_files_.empty() || !is_on_disk(folder_of_files_)) return false;
     for (const std::string& id : with_files_) {
-      if (folder_.empty()) {
-        PreparedRun run;
-        if (!plan_with(of_strategy(id), &run)) continue;
-        folder_ = given_folder_.empty() ? run.run_dir.parent_path() : run.run_dir;
-      }
-      if (!is_on_disk(folder_)) return false;
       Overrides change = of_strategy(id);
       change.push_back({kStatePlace, "nvme", ""});
-      change.push_back({kFileFolder, folder_.string(), ""});
+      change.push_back({kFileFolder, folder_of_files_.string(), ""});
       if (try_change(joined(change, more), same_order_)) return true;
     }
     return false;
   }
 
+  // The largest that fits, by halving the search: a smaller one never takes more.
   void try_smaller_batches() {
+    if (found_.size() >= kMost) return;
+    std::vector<Overrides> smaller;
     for (int64_t times = 2; micro_batch_ % times == 0 && micro_batch_ >= times; times *= 2)
-      if (try_change({{"data.micro_batch", ddh::str(micro_batch_ / times), ""}, accumulate(times)}, false)) return;
+      smaller.push_back({{"data.micro_batch", ddh::str(micro_batch_ / times), ""}, accumulate(times)});
+    const auto first =
+        std::partition_point(smaller.begin(), smaller.end(), [this](const Overrides& change) { return !fits(change); });
+    if (first != smaller.end()) found_.push_back({*first, false});
   }
 
   void take(const std::vector<MemoryChange>& changes, size_t first, size_t last) {
@@ -261,6 +265,7 @@ class Changes {
   }
 
   static constexpr const char* kRanks = "run.nproc";
+  RunPlanner planner_;
   const CommandLine& line_;
   Registry& registry_;
   const RunPlace& place_;
@@ -270,7 +275,7 @@ class Changes {
   bool same_order_ = true;
   Overrides recompute_;  // empty: the run does it
   std::string strategy_, given_folder_;
-  fs::path folder_;
+  fs::path folder_of_files_;             // of a state on a disk; empty: the run can't be planned
   std::vector<Strategy> strategies_;     // but that of the run
   std::vector<std::string> with_files_;  // strategies that can keep their state in a file
   std::vector<MemoryChange> found_;

@@ -272,7 +272,7 @@ std::vector<std::string> sizes_of(const Plugin& model) {
 }
 
 Planned plan_one(const CommandLine& line, Registry& registry, const RunPlace& place, LoaderRecord& record,
-                 const std::string& strategy, const std::string& size) {
+                 RunPlanner& planner, const std::string& strategy, const std::string& size) {
   Planned one{strategy, size, std::nullopt, ""};
   std::vector<Override> more;
   if (!strategy.empty()) more.push_back({"strategy.plugin", strategy, "--all-strategies"});
@@ -280,7 +280,7 @@ Planned plan_one(const CommandLine& line, Registry& registry, const RunPlace& pl
   try {
     const PreparedRun run = prepare_run(user_config(line, registry, more), registry, place, Work::kTrain, &record);
     one.strategy = run.strategy.id();
-    one.plan = plan_of(run);
+    one.plan = planner.plan(run);
   } catch (const ddh::Error& error) {
     const bool has_list = line.planning.all_strategies || line.planning.sizes == std::vector<std::string>{"all"};
     if (!has_list) throw;
@@ -307,9 +307,10 @@ std::vector<Planned> plan_all(const CommandLine& line, Registry& registry, const
     sizes = sizes_of(prepare_run(user_config(line, registry, {}), registry, place, Work::kTrain, &record).model);
   if (sizes.empty()) sizes = {""};
   std::vector<Planned> out;
+  RunPlanner planner;
   for (const std::string& size : sizes)
     for (const std::string& strategy : strategies)
-      out.push_back(plan_one(line, registry, place, record, strategy, size));
+      out.push_back(plan_one(line, registry, place, record, planner, strategy, size));
   return out;
 }
 
@@ -317,7 +318,7 @@ std::vector<Planned> plan_all(const CommandLine& line, Registry& registry, const
 
 std::string planned_memory(const PreparedRun& run) {
   try {
-    const std::vector<Planned> one = {{run.strategy.id(), "", plan_of(run), ""}};
+    const std::vector<Planned> one = {{run.strategy.id(), "", RunPlanner().plan(run), ""}};
     return text_of(one, std::nullopt, terminal_columns(STDERR_FILENO, SIZE_MAX));
   } catch (const std::exception& error) {
     return ddh::str("the memory of this run can't be planned: ", plain_text(error.what()), "\n");

@@ -12,19 +12,14 @@
 #include "cli/user_files.hpp"
 #include "config/replaced.hpp"
 #include "ddh/sdk/plugin.hpp"
-#include "launch/kv.hpp"
-#include "launch/progress.hpp"
 
 namespace ddhost {
 
-MemoryPlan plan_of(const PreparedRun& run, int most_ranks) {
-  KvLocal kv;
-  Progress progress(1);
-  ProgressOfRank record(progress, 0);
+MemoryPlan RunPlanner::plan(const PreparedRun& run, int most_ranks) {
   const auto nodes = run.n_hosts() > 1 ? std::make_shared<Nodes>(run.ranks_of_hosts)
                                        : std::make_shared<Nodes>(run.world_size, run.ranks_per_node);
-  const RankSeat seat{0, nodes, kv, record, 0};
-  return in_words_of_user(run.config, [&] { return plan_memory(run, run.config.clone(), seat, most_ranks); });
+  const RankSeat seat{0, nodes, kv_, record_, 0};
+  return in_words_of_user(run.config, [&] { return planner_.plan(run, run.config.clone(), seat, most_ranks); });
 }
 
 UserConfig user_config(const CommandLine& line, const Registry& registry, const std::vector<Override>& more) {

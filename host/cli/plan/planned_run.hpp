@@ -11,14 +11,26 @@
 #include "cli/words/command_line.hpp"
 #include "config/user_config.hpp"
 #include "engine/loop/memory_plan.hpp"
+#include "launch/kv.hpp"
 #include "launch/launch.hpp"
+#include "launch/progress.hpp"
 #include "plan/prepare.hpp"
 #include "plugin/registry.hpp"
 
 namespace ddhost {
 
-// Of all ranks, or of the first and the last of more than `most_ranks`. Errors are in the user's words.
-MemoryPlan plan_of(const PreparedRun& run, int most_ranks = kMostPlannedRanks);
+// Plans runs one after the other; a model that the next run has too is made once. Errors are in the user's words.
+class RunPlanner {
+ public:
+  // Of all ranks, or of the first and the last of more than `most_ranks`.
+  MemoryPlan plan(const PreparedRun& run, int most_ranks = kMostPlannedRanks);
+
+ private:
+  KvLocal kv_;
+  Progress progress_{1};
+  ProgressOfRank record_{progress_, 0};
+  MemoryPlanner planner_;
+};
 
 // The command line with `more`.
 UserConfig user_config(const CommandLine& line, const Registry& registry, const std::vector<Override>& more);

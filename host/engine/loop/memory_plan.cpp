@@ -5,6 +5,8 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "base/text.hpp"
 #include "engine/loop/estimate.hpp"
@@ -15,126 +17,11 @@
 namespace ddhost {
 namespace {
 
-// Of one strategy. The model and the optimizers are the same on all ranks, so they are made once.
-class Planner : RankSetup {
- public:
-  Planner(const RunPlan& plan, std::unique_ptr<RunConfig> config, RankSeat& seat, int most_ranks)
-      : RankSetup(plan, std::move(config),
-                  std::make_shared<spdlog::logger>("plan", std::make_shared<spdlog::sinks::null_sink_mt>()), seat),
-        seat_(seat),
-        most_ranks_(most_ranks) {}
-  Planner(const Planner&) = delete;
-  Planner& operator=(const Planner&) = delete;
-  ~Planner() { end(); }
-
-  MemoryPlan run() {
-    require_dry_attach();
-    open_device();
-    open_transports();
-    take_place(0);
-    MemoryPlan out;
-    const uint64_t before_model = process_memory().anon_rss;
-    describe_model();
-    const ProcessMemory with_model = process_memory();
-    out.data_sets = with_model.anon_rss - std::min(with_model.anon_rss, before_model);
-    out.libraries = with_model.libraries + before_model;
-    choose_programs();
-    out.strategy = plan_.strategy.id();
-    out.model = model_desc_->name;
-    out.world_size = seat_.world_size();
-    out.has_hosts = plan_.memory_by_host;
-    out.has_nodes = seat_.nodes->count() > 1;
-    out.device_has_memory = !services_.device->is_host_memory();
-    for (uint32_t p = 0; p < model_desc_->n_params; ++p) out.n_params += model_desc_->params[p]->numel;
-    for (const int32_t program : train_programs_)
-      out.programs.push_back({model_desc_->programs[program]->name, eval_program_of(*model_desc_, program) >= 0});
-    const std::optional<uint64_t> activations = activation_bytes();
-    out.knows_act = activations.has_value();
-    for (const int rank : ranks_to_plan()) {
-      if (rank > 0) take_place(rank);
-      make_optimizers();
-      if (rank == 0) out.checkpoints = checkpoint_memory();
-      out.ranks.push_back(plan_rank(activations.value_or(0)));
-    }
-    for (uint32_t p = 0; p < model_desc_->n_params; ++p)
-      if (grad_in_blocks_[p] != 0)
-        out.in_blocks.push_back({model_desc_->params[p]->name, model_desc_->params[p]->numel * sizeof(float)});
-    out.knows_comm = knows_comm_;
-    return out;
-  }
-
- private:
-  void require_dry_attach() const {
-    if (plan_.strategy.has_cap(DDH_CAP_DRY_ATTACH)) return;
-    ddh::fail(
-        DDH_FAILED_PRECONDITION, "strategy '", plan_.strategy.id(),
-        "' can't be planned without its ranks (it lacks DDH_CAP_DRY_ATTACH); a run of it prints its plan before it ",
-        "allocates memory");
-  }
-
-  // Created, and never connected.
-  void open_transports() {
-    if (plan_.has_host_comm()) host_comm_ = make(plan_.host_comm, host_comm_seat_, "comm_host");
-    comm_ = make(plan_.comm, comm_seat_, "comm");
-    if (plan_.has_inside_comm()) inside_comm_ = make(plan_.inside_comm, inside_comm_seat_, kInsideCommSection);
-  }
-
-  // Strategies refuse a transport with less than these caps, and shared pages would take less memory.
-  ddh_comm_plan group_plan(const std::vector<int32_t>& ranks) {
-    const std::optional<GroupPlan> group = transport_plan(ranks, /*is_world=*/world_ == nullptr);
-    if (!group) knows_comm_ = false;
-    const GroupPlan known = group.value_or(GroupPlan{DDH_COMM_ORDERED_SUM | DDH_COMM_INITIAL});
-    device_comm_ += known.device;
-    return {sizeof(ddh_comm_plan), known.caps, known.host + known.device};
-  }
-
-  // From now on the services are those of this rank.
-  void take_place(int rank) {
-    strategy_ = Instance();
-    services_.codec.reset();
-    codec_ = Instance();
-    optimizers_.clear();
-    optimizer_seats_.clear();
-    services_.step.reset();
-    services_.model_group = nullptr;
-    services_.windows.reset();
-    services_.comm.reset();
-    device_comm_ = 0;
-    seat_.rank = rank;
-    const bool two = plan_.has_host_comm();
-    const Instance& main = plan_.has_inside_comm() ? inside_comm_ : two ? host_comm_ : comm_;
-    world_.reset();
-    world_ = std::make_unique<PlannedWorld>(rank, seat_.world_size(),
-                                            [this](const std::vector<int32_t>& ranks) { return group_plan(ranks); });
-    const bool shares = main.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE) != nullptr;
-    services_.comm =
-        std::make_unique<Comm>(world_->inst(), &PlannedWorld::table(), shares ? &PlannedWorld::shared_table() : nullptr,
-                               services_.clock, main.caller(), seat_.nodes);
-    make_windows();
-  }
-
-  std::vector<int> ranks_to_plan() const {
-    if (seat_.world_size() > most_ranks_) return {0, seat_.world_size() - 1};
-    std::vector<int> all;
-    for (int rank = 0; rank < seat_.world_size(); ++rank) all.push_back(rank);
-    return all;
-  }
-
-  RankMemory plan_rank(uint64_t activations) {
-    make_codec();
-    make_strategy(DDH_ATTACH_DRY);
-    return rank_memory(memory_plan_, seat_.rank, world_->bytes() - device_comm_ + buffer_bytes() + codec_bytes_,
-                       device_comm_, activations);
-  }
-
-  void end() { end_setup(); }
-
-  RankSeat& seat_;
-  int most_ranks_;
-  std::unique_ptr<PlannedWorld> world_;
-  uint64_t device_comm_ = 0;  // of world_->bytes(): of the device's transport
-  bool knows_comm_ = true;
-};
+bool lists(const char* const* services, std::string_view id) {
+  for (; services != nullptr && *services != nullptr; ++services)
+    if (*services == id) return true;
+  return false;
+}
 
 }  // namespace
 
@@ -206,9 +93,194 @@ std::optional<PlannedBytes> MemoryPlan::unique_of_all(MemoryKind kind) const {
   return all;
 }
 
-MemoryPlan plan_memory(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat, int most_ranks) {
-  RankSeat own = seat;
-  return Planner(plan, std::move(config), own, most_ranks).run();
+// What the rest of a planned run refers to.
+struct MemoryPlanner::Copies {
+  const RunPlan own_plan;
+  RankSeat own_seat;
+};
+
+// Of one run. The model is the same on all ranks, so it is made once.
+class MemoryPlanner::OneRun : Copies, RankSetup {
+ public:
+  OneRun(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat, int most_ranks)
+      : Copies{plan, seat},
+        RankSetup(own_plan, std::move(config),
+                  std::make_shared<spdlog::logger>("plan", std::make_shared<spdlog::sinks::null_sink_mt>()), own_seat),
+        seat_(own_seat),
+        most_ranks_(most_ranks) {}
+  OneRun(const OneRun&) = delete;
+  OneRun& operator=(const OneRun&) = delete;
+  ~OneRun() {
+    if (lender_ != nullptr) lender_->model_ = std::move(model_);
+    end();
+  }
+
+  // Whether a run would make the model of this one.
+  [[nodiscard]] bool makes_model_of(const RunPlan& plan, const RunConfig& config, const RankSeat& seat) const {
+    const ddh_desc& desc = *plan_.model.desc;
+    const bool knows_ranks =
+        model_seat_.has_asked_for_ranks() || lists(desc.needs, DDH_KV_IFACE) || lists(desc.wants, DDH_KV_IFACE);
+    if (plan.model.desc != &desc || plan.device.desc != plan_.device.desc ||
+        (knows_ranks && seat.world_size() != seat_.world_size()))
+      return false;
+    const std::set<std::string> keys = model_seat_.read_keys();
+    return std::all_of(keys.begin(), keys.end(),
+                       [&](const std::string& key) { return config.json(key) == this->config().json(key); });
+  }
+  // Takes the model of another run until this one ends.
+  void borrow_model(OneRun& lender) {
+    lender_ = &lender;
+    model_ = std::move(lender.model_);
+    model_table_ = lender.model_table_;
+    model_desc_ = lender.model_desc_;
+    data_sets_ = lender.data_sets_;
+    libraries_ = lender.libraries_;
+  }
+  // What stays of a run whose model others borrow.
+  void keep_model() {
+    leave_place();
+    comm_ = Instance();
+    host_comm_ = Instance();
+    inside_comm_ = Instance();
+  }
+
+  MemoryPlan run() {
+    require_dry_attach();
+    open_device();
+    open_transports();
+    take_place(0);
+    MemoryPlan out;
+    if (lender_ == nullptr) make_model();
+    out.data_sets = data_sets_;
+    out.libraries = libraries_;
+    choose_programs();
+    out.strategy = plan_.strategy.id();
+    out.model = model_desc_->name;
+    out.world_size = seat_.world_size();
+    out.has_hosts = plan_.memory_by_host;
+    out.has_nodes = seat_.nodes->count() > 1;
+    out.device_has_memory = !services_.device->is_host_memory();
+    for (uint32_t p = 0; p < model_desc_->n_params; ++p) out.n_params += model_desc_->params[p]->numel;
+    for (const int32_t program : train_programs_)
+      out.programs.push_back({model_desc_->programs[program]->name, eval_program_of(*model_desc_, program) >= 0});
+    const std::optional<uint64_t> activations = activation_bytes();
+    out.knows_act = activations.has_value();
+    for (const int rank : ranks_to_plan()) {
+      if (rank > 0) take_place(rank);
+      make_optimizers();
+      if (rank == 0) out.checkpoints = checkpoint_memory();
+      out.ranks.push_back(plan_rank(activations.value_or(0)));
+    }
+    for (uint32_t p = 0; p < model_desc_->n_params; ++p)
+      if (grad_in_blocks_[p] != 0)
+        out.in_blocks.push_back({model_desc_->params[p]->name, model_desc_->params[p]->numel * sizeof(float)});
+    out.knows_comm = knows_comm_;
+    return out;
+  }
+
+ private:
+  void require_dry_attach() const {
+    if (plan_.strategy.has_cap(DDH_CAP_DRY_ATTACH)) return;
+    ddh::fail(
+        DDH_FAILED_PRECONDITION, "strategy '", plan_.strategy.id(),
+        "' can't be planned without its ranks (it lacks DDH_CAP_DRY_ATTACH); a run of it prints its plan before it ",
+        "allocates memory");
+  }
+
+  void make_model() {
+    const uint64_t before = process_memory().anon_rss;
+    describe_model();
+    const ProcessMemory with_model = process_memory();
+    data_sets_ = with_model.anon_rss - std::min(with_model.anon_rss, before);
+    libraries_ = with_model.libraries + before;
+  }
+
+  // Created, and never connected.
+  void open_transports() {
+    if (plan_.has_host_comm()) host_comm_ = make(plan_.host_comm, host_comm_seat_, "comm_host");
+    comm_ = make(plan_.comm, comm_seat_, "comm");
+    if (plan_.has_inside_comm()) inside_comm_ = make(plan_.inside_comm, inside_comm_seat_, kInsideCommSection);
+  }
+
+  // Strategies refuse a transport with less than these caps, and shared pages would take less memory.
+  ddh_comm_plan group_plan(const std::vector<int32_t>& ranks) {
+    const std::optional<GroupPlan> group = transport_plan(ranks, /*is_world=*/world_ == nullptr);
+    if (!group) knows_comm_ = false;
+    const GroupPlan known = group.value_or(GroupPlan{DDH_COMM_ORDERED_SUM | DDH_COMM_INITIAL});
+    device_comm_ += known.device;
+    return {sizeof(ddh_comm_plan), known.caps, known.host + known.device};
+  }
+
+  void leave_place() {
+    strategy_ = Instance();
+    services_.codec.reset();
+    codec_ = Instance();
+    optimizers_.clear();
+    optimizer_seats_.clear();
+    services_.step.reset();
+    services_.model_group = nullptr;
+    services_.windows.reset();
+    services_.comm.reset();
+    world_.reset();
+  }
+
+  // From now on the services are those of this rank.
+  void take_place(int rank) {
+    leave_place();
+    device_comm_ = 0;
+    seat_.rank = rank;
+    const bool two = plan_.has_host_comm();
+    const Instance& main = plan_.has_inside_comm() ? inside_comm_ : two ? host_comm_ : comm_;
+    world_ = std::make_unique<PlannedWorld>(rank, seat_.world_size(),
+                                            [this](const std::vector<int32_t>& ranks) { return group_plan(ranks); });
+    const bool shares = main.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE) != nullptr;
+    services_.comm =
+        std::make_unique<Comm>(world_->inst(), &PlannedWorld::table(), shares ? &PlannedWorld::shared_table() : nullptr,
+                               services_.clock, main.caller(), seat_.nodes);
+    make_windows();
+  }
+
+  std::vector<int> ranks_to_plan() const {
+    if (seat_.world_size() > most_ranks_) return {0, seat_.world_size() - 1};
+    std::vector<int> all;
+    for (int rank = 0; rank < seat_.world_size(); ++rank) all.push_back(rank);
+    return all;
+  }
+
+  RankMemory plan_rank(uint64_t activations) {
+    make_codec();
+    make_strategy(DDH_ATTACH_DRY);
+    return rank_memory(memory_plan_, seat_.rank, world_->bytes() - device_comm_ + buffer_bytes() + codec_bytes_,
+                       device_comm_, activations);
+  }
+
+  void end() { end_setup(); }
+
+  RankSeat& seat_;
+  int most_ranks_;
+  std::unique_ptr<PlannedWorld> world_;
+  uint64_t device_comm_ = 0;  // of world_->bytes(): of the device's transport
+  bool knows_comm_ = true;
+  OneRun* lender_ = nullptr;                // of the model; null: this run has made it
+  uint64_t data_sets_ = 0, libraries_ = 0;  // as in MemoryPlan
+};
+
+MemoryPlanner::MemoryPlanner() = default;
+MemoryPlanner::~MemoryPlanner() = default;
+
+MemoryPlan MemoryPlanner::plan(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat,
+                               int most_ranks) {
+  const bool has_model = first_ != nullptr && first_->makes_model_of(plan, *config, seat);
+  auto one = std::make_unique<OneRun>(plan, std::move(config), seat, most_ranks);
+  if (has_model) {
+    one->borrow_model(*first_);
+    return one->run();
+  }
+  first_.reset();
+  MemoryPlan out = one->run();
+  one->keep_model();
+  first_ = std::move(one);
+  return out;
 }
 
 }  // namespace ddhost

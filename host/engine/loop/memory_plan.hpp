@@ -102,8 +102,23 @@ struct MemoryPlan {
   [[nodiscard]] std::optional<PlannedBytes> unique_of_all(MemoryKind kind) const;
 };
 
-// `config`: the run's own copy. `seat`: of rank 0; kv is not used. `most_ranks`: of more, the first and the last are planned.
-// Error: the strategy can't be planned, or any of the plugins refuses its options.
-MemoryPlan plan_memory(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat, int most_ranks);
+// Plans runs one after the other. A model may read much data when it is made, so it serves the next run too if it has read
+// nothing of the configuration that is different there.
+class MemoryPlanner {
+ public:
+  MemoryPlanner();
+  ~MemoryPlanner();
+  MemoryPlanner(const MemoryPlanner&) = delete;
+  MemoryPlanner& operator=(const MemoryPlanner&) = delete;
+
+  // `config`: the run's own copy. `seat`: of rank 0; kv is not used. What it refers to outlives this object. `most_ranks`: of
+  // more, the first and the last are planned. Error: the strategy can't be planned, or any of the plugins refuses its options.
+  MemoryPlan plan(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat, int most_ranks);
+
+ private:
+  struct Copies;
+  class OneRun;
+  std::unique_ptr<OneRun> first_;  // it has the model
+};
 
 }  // namespace ddhost

@@ -12,7 +12,10 @@ namespace {
 
 using ddh::guard;
 
-Comm& comm_of(void* h) { return required(services_of(h).comm, "ddh.comm"); }
+Comm& comm_of(void* h) {
+  seat_of(h).note_ranks();
+  return required(services_of(h).comm, "ddh.comm");
+}
 
 // A model's collectives never mix with the strategy's: it has its own group, which is created at its first call.
 ddh_group* model_group(void* h) {

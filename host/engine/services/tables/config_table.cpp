@@ -72,8 +72,10 @@ const char* agree(PluginSeat& seat, const std::string& key, const std::string& m
 }
 
 const RunConfig& readable(void* h, const char* key) {
-  seat_of(h).require_readable(not_null(key, "the key"));
-  return seat_of(h).config();
+  PluginSeat& seat = seat_of(h);
+  seat.require_readable(not_null(key, "the key"));
+  seat.note_read(key);
+  return seat.config();
 }
 
 }  // namespace
@@ -125,6 +127,15 @@ void PluginSeat::require_readable(const char* key) const {
       DDH_PERMISSION_DENIED, name, " reads '", key, "', which is not among the keys that a ", kind,
       " is promised (ddh/service/config.h); use ",
       other == kSubstitutes.end() ? "an option of its own section '" + section + "'" : std::string(other->instead));
+}
+
+void PluginSeat::note_read(const char* key) {
+  const std::lock_guard lock(mutex_);
+  read_.insert(key);
+}
+std::set<std::string> PluginSeat::read_keys() const {
+  const std::lock_guard lock(mutex_);
+  return read_;
 }
 
 const char* PluginSeat::keep(const std::string& text) {

@@ -4,6 +4,7 @@
 // only `h` differs, which points to a PluginSeat: the plugin, its rank's services, and the handles that plugins own.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -114,14 +115,21 @@ class PluginSeat {
 
   // Refuses a key that is neither an option of the plugin's own nor promised in ddh/service/config.h. [any]
   void require_readable(const char* key) const;
+  // What the plugin knows of the run: the keys that it has read, and whether it has asked for the ranks (ddh.comm). [any]
+  void note_read(const char* key);
+  void note_ranks() { has_asked_for_ranks_.store(true, std::memory_order_relaxed); }
+  [[nodiscard]] std::set<std::string> read_keys() const;
+  [[nodiscard]] bool has_asked_for_ranks() const { return has_asked_for_ranks_.load(std::memory_order_relaxed); }
 
   // A copy of `text` that lives as long as the seat, so pointers given to a plugin stay valid. [any]
   const char* keep(const std::string& text);
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::set<std::string> kept_;     // a set: elements stay in place
   std::set<std::string> refused_;  // services
+  std::set<std::string> read_;     // keys
+  std::atomic<bool> has_asked_for_ranks_{false};
   const ddh_desc* const desc_;
   ddh_host host_;
   const std::unique_ptr<const RunConfig> own_config_;
