@@ -61,7 +61,7 @@ int run_command(const CommandLine& line) {
     case Command::kExport:
       return export_weights(line.exporting, std::cout);
     case Command::kCompare:
-      return compare_strategies(line, std::cout);
+      return compare_strategies(line, registry, std::cout);
     case Command::kTune:
       return tune_run(line, std::cout);
     case Command::kSmoke:

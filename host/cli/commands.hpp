@@ -105,7 +105,7 @@ int export_weights(const ExportArgs& args, std::ostream& out);
 
 // `ddhost compare`: runs a training with each strategy, in alternating rounds, and prints the tables. The runs are children
 // of this process. Returns 1 if a case has no values, 130 or 143 after a signal.
-int compare_strategies(const CommandLine& line, std::ostream& out);
+int compare_strategies(const CommandLine& line, const Registry& registry, std::ostream& out);
 
 // `ddhost tune`: finds the fastest strategy, each with the largest micro-batch that fits, at the same samples per step.
 int tune_run(const CommandLine& line, std::ostream& out);

@@ -30,7 +30,10 @@ std::vector<std::string> sizes_of(const std::string& model, const CommandLine& l
 
 }  // namespace
 
-int compare_strategies(const CommandLine& line, std::ostream& out) {
+int compare_strategies(const CommandLine& given, const Registry& registry, std::ostream& out) {
+  CommandLine line = given;
+  require_known("model", line.compare.models, registry.ids_of(DDH_KIND_MODEL));
+  require_known("strategy", line.compare.strategies, registry.ids_of(DDH_KIND_STRATEGY));
   const auto or_one = [](const std::vector<std::string>& list) {
     return list.empty() ? std::vector<std::string>{""} : list;
   };
@@ -39,6 +42,7 @@ int compare_strategies(const CommandLine& line, std::ostream& out) {
   for (const std::string& model : or_one(line.compare.models))
     for (const std::string& size : sizes_of(model, line, or_one(line.compare.sizes)))
       for (const std::string& strategy : line.compare.strategies) cases.push_back({model, size, strategy, {}});
+  choose_folder(line, cases);
   MeasuredRuns runs(line, cases);
   const int code = runs.measure();
   const auto is_there = [](const Measured& one) { return one.is_there(); };

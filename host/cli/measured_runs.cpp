@@ -18,6 +18,7 @@
 #include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
+#include "config/words.hpp"
 #include "ddh/sdk/files/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "draw/text.hpp"
@@ -86,7 +87,23 @@ Json settings_in(const fs::path& file) {
 
 // "0.8M zero2".
 std::string name_of(const ComparedCase& of) {
-  return ddh::str(one_line(of.group()), of.group().empty() ? "" : " ", one_line(of.strategy));
+  const std::string name = one_line(of.group() + " " + of.strategy);
+  return name.substr(name.find_first_not_of(' '));
+}
+
+// What must be the same where a comparison goes on. Files of the same name may have other text.
+Json settings_of(const CommandLine& line, const std::vector<ComparedCase>& cases) {
+  Json settings;
+  for (const ComparedCase& one : cases) settings["cases"].push_back({one.group(), one.name()});
+  settings["program"] = DDHOST_VERSION;
+  settings["files"] = Json::array();
+  const std::vector<std::string> files = words_of_files(line);
+  for (size_t i = 0; i < files.size(); ++i)
+    settings["files"].push_back(i == 1 ? files[i] + "\n" + read_whole(files[i]) : files[i]);  // behind --config
+  settings["options"] = Json::array();
+  for (const Override& one : line.overrides) settings["options"].push_back(one.key + "=" + one.text);
+  settings["steps"] = line.compare.steps;
+  return settings;
 }
 
 // What a run prints.
@@ -164,6 +181,40 @@ void require_own_folder(const fs::path& out) {
                 "', which is of no comparison; give another --out");
 }
 
+void choose_folder(CommandLine& line, const std::vector<ComparedCase>& cases) {
+  if (!line.compare.has_default_out) return;
+  const fs::path first = line.compare.out;
+  const Json wanted = settings_of(line, cases);
+  const auto is_of_others = [&](const fs::path& file) {
+    std::error_code ec;
+    if (!fs::exists(file, ec)) return false;
+    try {
+      Json settings = settings_in(file);
+      settings.erase("chosen_steps");
+      return settings != wanted;
+    } catch (const ddh::Error&) {
+      return true;
+    }
+  };
+  for (int n = 2; is_of_others(line.compare.out / kSettings); ++n) line.compare.out = first.string() + ddh::str("-", n);
+  if (line.compare.out != first)
+    say(ddh::str("'", first.string(), "' holds a comparison with other settings; this one is in '",
+                 line.compare.out.string(), "'"));
+}
+
+void require_known(const std::string& kind, const std::vector<std::string>& wanted,
+                   const std::vector<std::string>& names) {
+  for (const std::string& name : wanted) {
+    if (std::find(names.begin(), names.end(), name) != names.end() || name.find_first_of("/:.") != std::string::npos)
+      continue;
+    const std::string ours = our_value(kind + ".plugin", name), near = nearest(name, names);
+    ddh::fail(DDH_NOT_FOUND, "there is no ", kind, " '", plain_text(name, kShownValue), "'",
+              !ours.empty()   ? "; here it is " + ours
+              : !near.empty() ? "; did you mean '" + near + "'?"
+                              : "; `ddhost list` shows them");
+  }
+}
+
 std::vector<std::string> words_of_files(const CommandLine& line) {
   std::vector<std::string> words;
   if (!line.config_file.empty()) words = {"--config", line.config_file.string()};
@@ -224,16 +275,9 @@ fs::path MeasuredRuns::folder_of(size_t at, int64_t round) const {
 
 // The runs in --out must be those of this command, of this program, and of files with the same text.
 void MeasuredRuns::require_settings() {
-  Json settings;
-  for (const Measured& one : cases_) settings["cases"].push_back({one.of.group(), one.of.name()});
-  settings["program"] = DDHOST_VERSION;
-  settings["files"] = Json::array();
-  const std::vector<std::string> files = words_of_files(line_);
-  for (size_t i = 0; i < files.size(); ++i)
-    settings["files"].push_back(i == 1 ? files[i] + "\n" + read_whole(files[i]) : files[i]);  // behind --config
-  settings["options"] = Json::array();
-  for (const Override& one : line_.overrides) settings["options"].push_back(one.key + "=" + one.text);
-  settings["steps"] = args_.steps;
+  std::vector<ComparedCase> cases;
+  for (const Measured& one : cases_) cases.push_back(one.of);
+  const Json settings = settings_of(line_, cases);
   require_own_folder(args_.out);
   const fs::path file = args_.out / kSettings;
   std::error_code ec;
@@ -243,7 +287,8 @@ void MeasuredRuns::require_settings() {
     before.erase("chosen_steps");
     if (before != settings || !chosen_steps_.is_object())
       ddh::fail(DDH_ALREADY_EXISTS, "'", args_.out.string(),
-                "' holds a comparison with other settings; give another --out, or remove it");
+                "' holds a comparison with other settings; give another --out, or remove it: rm -r ",
+                args_.out.string());
   }
   fs::create_directories(args_.out / "rounds", ec);
   if (ec)

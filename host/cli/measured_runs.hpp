@@ -88,6 +88,12 @@ class MeasuredRuns {
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
+// The default folder holds one comparison. One of other settings gets the next that is free: "runs/compare-2".
+void choose_folder(CommandLine& line, const std::vector<ComparedCase>& cases);
+// Error: a name is none of `names`. `kind`: "strategy". A path is not looked at.
+void require_known(const std::string& kind, const std::vector<std::string>& wanted,
+                   const std::vector<std::string>& names);
+
 // The words that name the configuration file of `line`, one of ours or of another program. Error: there are two.
 std::vector<std::string> words_of_files(const CommandLine& line);
 // The words of a training that has the options of `line`, but for --model.

@@ -9,6 +9,7 @@
 #include <ostream>
 
 #include "base/json.hpp"
+#include "base/text.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "cli/commands.hpp"
 #include "cli/rank_output.hpp"
@@ -19,6 +20,7 @@
 #include "config/run_length.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/rank.hpp"
+#include "engine/record/closing.hpp"
 #include "engine/record/run_history.hpp"
 #include "engine/state/initialize.hpp"
 #include "launch/launch.hpp"
@@ -218,15 +220,22 @@ std::string changes_text(const TriedChanges& tried) {
   return text;
 }
 
-// Notes the end of a training in its folder, and writes its page there. What fails is a warning.
-void report(const std::string& note, const Outcome& outcome, bool has_page, bool is_head) {
+struct ReportWishes {
+  bool has_page, is_quiet;
+};
+
+// Notes the end of a training in its folder, writes its page there and names it. What fails is a warning.
+void report(const std::string& note, const Outcome& outcome, ReportWishes wishes, bool is_head, std::ostream& out) {
   const std::filesystem::path folder = folder_of(note);
   if (folder.empty()) return;
   try {
     const int launcher = is_head ? 0 : ::getpid();  // rank 0 may be that of another launcher
-    if (!note_end(folder, launcher, outcome.exit_code, outcome.sentence, outcome.numbers) || !has_page) return;
+    if (!note_end(folder, launcher, outcome.exit_code, outcome.sentence, outcome.numbers) || !wishes.has_page) return;
+    const std::string page = (folder / kReportFile).string();
     if (const std::string problem = write_report(folder); !problem.empty())
-      print_sentence("warning: '" + (folder / kReportFile).string() + "' was not written: " + problem);
+      print_sentence("warning: '" + page + "' was not written: " + problem);
+    else if (!wishes.is_quiet)
+      out << "page: " << shown_text(shown_path(page)) << '\n' << std::flush;
   } catch (const std::exception& error) {
     print_sentence("warning: the end of the run is not noted in its folder: " + sentence_of(error));
   }
@@ -386,7 +395,8 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, Kep
           !what_stays.empty())
         print_sentence(what_stays);
     const bool is_head = cluster != nullptr && cluster->is_head();
-    report(record.folder(), end, host.get<bool>("run.report") && !end.again, is_head);
+    report(record.folder(), end, {host.get<bool>("run.report") && !end.again, host.get<bool>("run.quiet")}, is_head,
+           out);
   };
   args.before_others_end = conclude;
   Outcome outcome;

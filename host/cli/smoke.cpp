@@ -125,7 +125,8 @@ class Smoke {
       parts_.back()["found"] = found;
       out_ << "ok      " << name << ": " << found << (found.empty() ? "" : ", ") << seconds() << '\n' << std::flush;
     } catch (const PartFailed& failed) {
-      out_ << "FAILED  " << name << ": after " << seconds() << '\n' << std::flush;
+      out_ << (StopSignals::seen() != 0 ? "stopped " : "FAILED  ") << name << ": after " << seconds() << '\n'
+           << std::flush;
       throw;
     } catch (const ddh::Error& error) {
       out_ << "FAILED  " << name << ": after " << seconds() << '\n' << std::flush;
@@ -302,7 +303,8 @@ class Smoke {
     std::vector<std::string> words = train_words(run);
     const fs::path from = trained / "checkpoints" / ddh::str("step-", std::max<int64_t>(1, facts_.steps - 1));
     words.insert(words.end(), {"--strategy", strategy, "--resume", fs::absolute(from).string(), "checkpoint.every=0",
-                               "train.eval_every=0", "run.sample_tokens=0"});
+                               "run.sample_tokens=0"});
+    if (facts_.evaluates) words.insert(words.end(), {"train.eval_every=0", "--resume-allow", "train.eval_every"});
     child("resumed-" + strategy, words);
     const PastRun before = run_of(trained), after = run_of(run);
     if (*before.loss == *after.loss) return "step " + std::to_string(after.last_step) + " has the same bits";

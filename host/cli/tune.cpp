@@ -10,7 +10,6 @@
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/measured_runs.hpp"
-#include "config/words.hpp"
 #include "ddh/sdk/memory/free_memory.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "draw/text.hpp"
@@ -62,20 +61,6 @@ Batch batch_of(const CommandLine& line, const fs::path& folder) {
   return {number("data", "micro_batch"), number("train", "grad_accum_steps"), number("run", "nproc")};
 }
 
-// Error: a strategy that is wanted is in no plan.
-void require_known(const std::vector<std::string>& wanted, const Json& plans) {
-  std::vector<std::string> names;
-  for (const Json& plan : plans) names.push_back(plan.value("strategy", std::string()));
-  for (const std::string& name : wanted) {
-    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    const std::string ours = our_value("strategy.plugin", name), near = nearest(name, names);
-    ddh::fail(DDH_NOT_FOUND, "there is no strategy '", plain_text(name, kShownValue), "'",
-              !ours.empty()   ? "; here it is " + ours
-              : !near.empty() ? "; did you mean '" + near + "'?"
-                              : "; `ddhost list strategies` shows them");
-  }
-}
-
 // For each strategy the largest micro-batch whose plan fits, the smallest that does not left out.
 std::vector<ComparedCase> largest_that_fit(const CommandLine& line, const Batch& batch, uint64_t memory,
                                            const fs::path& folder) {
@@ -94,7 +79,11 @@ std::vector<ComparedCase> largest_that_fit(const CommandLine& line, const Batch&
     words.insert(words.end(), {"--all-strategies", "--json", "--memory", ddh::str(memory, "B")});
     for (const std::string& option : batch.options(micro)) words.push_back(option);
     const Json plans = json_of_child(words, folder).value("plans", Json::array());
-    if (micro == all) require_known(line.compare.strategies, plans);
+    if (micro == all) {
+      std::vector<std::string> names;
+      for (const Json& plan : plans) names.push_back(plan.value("strategy", std::string()));
+      require_known("strategy", line.compare.strategies, names);
+    }
     bool has_more = false;
     for (const Json& plan : plans) {
       const std::string strategy = plan.value("strategy", std::string());
@@ -111,8 +100,9 @@ std::vector<ComparedCase> largest_that_fit(const CommandLine& line, const Batch&
 
 }  // namespace
 
-int tune_run(const CommandLine& line, std::ostream& out) {
-  const fs::path folder = line.compare.out;
+int tune_run(const CommandLine& given, std::ostream& out) {
+  CommandLine line = given;
+  fs::path folder = line.compare.out;
   require_own_folder(folder);
   std::error_code ec;
   fs::create_directories(folder / "rounds", ec);
@@ -128,6 +118,8 @@ int tune_run(const CommandLine& line, std::ostream& out) {
   if (cases.empty())
     ddh::fail(DDH_RESOURCE_EXHAUSTED, "no strategy fits into ", bytes_text(memory), " per rank at ",
               batch.micro_batch * batch.accumulated, " samples per rank and step; give more --memory, or more ranks");
+  choose_folder(line, cases);
+  folder = line.compare.out;
   MeasuredRuns runs(line, cases);
   const int code = runs.measure();
   line.compare.json ? runs.write_files() : runs.write_tables(out);
@@ -156,9 +148,14 @@ int tune_run(const CommandLine& line, std::ostream& out) {
                 out);
     return 0;
   }
+  std::string as_fast;
+  for (const Measured& one : runs.cases())
+    if (&one != best && one.is_there() && is_as_fast(one, *best))
+      as_fast += (as_fast.empty() ? "" : ", ") + one_line(one.of.strategy);
   out << "the fastest within " << bytes_text(memory) << " per rank at "
       << batch.micro_batch * batch.accumulated * batch.ranks << " samples a step: " << one_line(best->of.name())
-      << "\n  " << shown_words << "\n  ddhost --config " << one_line((folder / "tuned.json").string())
+      << (as_fast.empty() ? "" : "; as fast, within the spread: " + as_fast) << "\n  " << shown_words
+      << "\n  ddhost --config " << one_line((folder / "tuned.json").string())
       << "\n(another micro-batch gives other bits)\n";
   return 0;
 }

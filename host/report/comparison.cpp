@@ -108,20 +108,26 @@ const Measured* better_than(const std::vector<const Measured*>& all, const Measu
   return best;
 }
 
-std::string slower_text(const Measured& one, const Measured& fastest) {
-  const double slower = 1 - one.speed() / fastest.speed();
-  const std::string name = fastest.of.name();
-  return slower > noise_of(one, fastest) ? percent(slower) + " slower than " + name
-                                         : "as fast as " + name + ", within the spread";
+// The strategy alone where no other case has it.
+std::string name_among(const std::vector<const Measured*>& all, const Measured& one) {
+  const auto n = std::count_if(all.begin(), all.end(),
+                               [&](const Measured* other) { return other->of.strategy == one.of.strategy; });
+  return n == 1 ? one.of.strategy : one.of.name();
+}
+
+std::string slower_text(const Measured& one, const Measured& fastest, const std::string& name) {
+  return is_as_fast(one, fastest) ? "as fast as " + name + ", within the spread"
+                                  : percent(1 - one.speed() / fastest.speed()) + " slower than " + name;
 }
 
 std::string sentence_about(const std::vector<const Measured*>& all, const Measured& one) {
   const Measured& fastest = **std::max_element(
       all.begin(), all.end(), [](const Measured* a, const Measured* b) { return a->speed() < b->speed(); });
-  const std::string name = one.of.name(), memory = bytes_of_value(one.tags_of_rank);
+  const std::string name = name_among(all, one), slower = slower_text(one, fastest, name_among(all, fastest));
+  const std::string memory = bytes_of_value(one.tags_of_rank);
   if (const Measured* better = better_than(all, one); better != nullptr) {
     const double faster = better->speed() / one.speed() - 1, less = 1 - better->tags_of_rank / one.tags_of_rank;
-    return ddh::str(name, ": here ", better->of.name(), " is the better choice: ",
+    return ddh::str(name, ": here ", name_among(all, *better), " is the better choice: ",
                     faster > noise_of(one, *better) ? percent(faster) + " faster" : "as fast, within the spread",
                     ", and ", less > kSameMemory ? percent(less) + " less memory" : "no more memory");
   }
@@ -130,9 +136,8 @@ std::string sentence_about(const std::vector<const Measured*>& all, const Measur
   const double less = 1 - one.tags_of_rank / fastest.tags_of_rank;
   if (less > kSameMemory)
     return ddh::str("use ", name, " when ", bytes_of_value(fastest.tags_of_rank), " per rank do not fit: it takes ",
-                    memory, ", ", percent(less), " less, and is ", slower_text(one, fastest));
-  return ddh::str(name, ": no reason for it was measured: it takes ", memory, " per rank, and is ",
-                  slower_text(one, fastest));
+                    memory, ", ", percent(less), " less, and is ", slower);
+  return ddh::str(name, ": no reason for it was measured: it takes ", memory, " per rank, and is ", slower);
 }
 
 // Nothing, or a warning that the machine was too busy.
@@ -234,6 +239,10 @@ double Measured::spread() const {
   if (items_per_s.size() < 2 || speed() <= 0) return 0;
   const auto [low, high] = std::minmax_element(items_per_s.begin(), items_per_s.end());
   return (*high - *low) / 2 / speed();
+}
+
+bool is_as_fast(const Measured& one, const Measured& fastest) {
+  return 1 - one.speed() / fastest.speed() <= noise_of(one, fastest);
 }
 
 void add_round(Measured& to, const std::filesystem::path& folder, int64_t warm_up) {

@@ -46,6 +46,9 @@ struct Measured {
   [[nodiscard]] double spread() const;  // half of the range of the rounds, as a part of the speed
 };
 
+// Whether a case is as fast as the fastest, within the spread of both.
+bool is_as_fast(const Measured& one, const Measured& fastest);
+
 // Adds a run that has ended. The first `warm_up` steps do not count for the speed. Throws ddh::Error if it has no values.
 void add_round(Measured& to, const std::filesystem::path& run, int64_t warm_up);
 

@@ -3,6 +3,7 @@
 // Commands that start runs of their own, compare, tune and smoke: what they take from configuration files, and what they
 // refuse.
 #include <signal.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -101,6 +102,39 @@ TEST_CASE("tune leaves a folder of others alone, and names a strategy that does 
   CHECK(std::distance(fs::directory_iterator(in.file("mine")), fs::directory_iterator()) == 1);
   CHECK_THAT(call_ddhost(joined(tune, {in.file("tune"), "--strategies", "ddp,zero33"})).err,
              Contains("there is no strategy 'zero33'; did you mean 'zero3'?"));
+}
+
+TEST_CASE("a comparison looks at its names before it measures, and a list of models takes blanks", "[cli]") {
+  const Folder in;
+  in.write("run.json", toy_config());
+  const Words config = {"compare", "--config", in.file("run.json"), "--out", in.file("compare")};
+  const auto refused = [&](const Words& more) {
+    const Said said = call_ddhost(joined(config, more));
+    CHECK(said.code == 1);
+    CHECK(!fs::exists(in.file("compare")));
+    return said.err;
+  };
+  CHECK_THAT(refused({"--strategies", "ddp,zer2"}), Contains("there is no strategy 'zer2'; did you mean 'zero2'?"));
+  CHECK_THAT(refused({"--strategies", "ddp", "ZeRO-2"}), Contains("here it is strategy.plugin=zero2"));
+  CHECK_THAT(refused({"--strategies", "ddp,zero2", "--model", "gpt,", "nosuch", "train.steps=6"}),
+             Contains("there is no model 'nosuch'"));
+}
+
+TEST_CASE("comparisons without --out keep out of one another's folders", "[cli]") {
+  const TempFolder folder;
+  const auto compare = [&](const char* strategies) {
+    Process process({"compare", "--model", toy_model(), "--nproc", "2", "--steps", "6", "--rounds", "1", "--strategies",
+                     strategies},
+                    [&] { REQUIRE(::chdir(folder.path().c_str()) == 0); });
+    const int code = process.wait();
+    INFO(process.err());
+    CHECK(code == 0);
+    return process.out() + process.err();
+  };
+  CHECK_THAT(compare("ddp,zero1"), Contains("runs/compare/compare.md"));
+  CHECK_THAT(compare("ddp,zero2"),
+             Contains("runs/compare-2/compare.md") && Contains("this one is in 'runs/compare-2'"));
+  CHECK_THAT(compare("ddp,zero1"), Contains("runs/compare/compare.md") && Contains("from an earlier command"));
 }
 
 TEST_CASE("a comparison under nohup goes on when its terminal is closed", "[cli]") {

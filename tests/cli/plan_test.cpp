@@ -5,7 +5,9 @@
 #include <sys/resource.h>
 #include <sys/vfs.h>
 
+#include <array>
 #include <catch2/catch.hpp>
+#include <cstdio>
 #include <fstream>
 
 #include "ddh/sdk/memory/free_memory.hpp"
@@ -123,6 +125,16 @@ TEST_CASE("a dry run shows the plan on stderr, and a run before its first step",
                                 "run.sample_tokens=0", "run.dir=" + folder.file("run")});
   CHECK(run.code == 0);
   CHECK_THAT(run.err, Contains("planned for each rank, in MB: param "));
+  // Its first line has what `ddhost plan` has, with the transport.
+  const Said plan =
+      call_ddhost({"plan", "--model", toy_model(), "--strategy", "zero2", "--nproc", "2", "train.steps=1", "--json"});
+  const json planned = json::parse(plan.out).at("plans").at(0).at("largest_rank");
+  for (const char* tag : {"param", "comm"}) {
+    std::array<char, 64> text{};
+    std::snprintf(text.data(), text.size(), "%s %.1f,", tag, planned.at(tag).get<double>() / 1e6);
+    CHECK_THAT(run.err, Contains(text.data()));
+  }
+  CHECK_THAT(run.out, Contains("page: " + folder.file("run") + "/report.html"));
 }
 
 TEST_CASE("a plan that can't be made is one sentence", "[cli]") {

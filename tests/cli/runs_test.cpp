@@ -95,10 +95,11 @@ TEST_CASE("a page about each run is in its folder, also after a failure", "[cli]
       in.train("bad", {"--strategy", test_plugin("bad_strategy"), "strategy.at=step", "strategy.fault=silent"});
   REQUIRE(bad.code == 1);
   CHECK_FALSE(fs::exists(in.dir("bad")));  // no step was done, and nothing stays
-  const Said late =
-      in.train("late", {"--model", test_plugin("bad_model"), "model.at=forward", "model.fault=segv", "model.step=3"});
+  const Said late = in.train("late", {"--model", test_plugin("bad_model"), "model.at=forward", "model.fault=segv",
+                                      "model.step=3", "run.quiet=false"});
   INFO(late.err);
   REQUIRE(late.code == 1);
+  CHECK_THAT(late.out, Catch::Contains("page: " + in.dir("late") + "/report.html"));
   CHECK_THAT(read_text(in.dir("late") + "/report.html"), Catch::Contains("state failed") && Catch::Contains("forward"));
   CHECK(in.json({"show", "late"})["state"] == "failed");
   // What the ranks had counted until then.
@@ -248,17 +249,17 @@ TEST_CASE("compare names what it can't measure, and measures the rest", "[cli]")
   };
   CHECK_THAT(compare("one", {"--strategies", "ddp", "--model", toy_model()}).err,
              Catch::Contains("two strategies or more"));
-  const Said none = compare("none", {"--strategies", "ddp,zero1", "--model", "no_such_model"});
+  const Said none = compare("none", {"--strategies", "ddp,zero1", "--model", "./no_such_model.so"});
   CHECK(none.code == 1);
   CHECK(none.out.empty());
-  CHECK_THAT(none.err, Catch::Contains("no_such_model") && Catch::Contains("there is nothing to compare"));
-  CHECK_THAT(none.err, Catch::Contains("zero1: fails as no_such_model ddp"));  // the reason is told once
+  CHECK_THAT(none.err, Catch::Contains("no_such_model.so") && Catch::Contains("there is nothing to compare"));
+  CHECK_THAT(none.err, Catch::Contains("zero1: fails as ./no_such_model.so ddp"));  // the reason is told once
   CHECK(std::count(none.err.begin(), none.err.end(), '\n') == 3);
   CHECK(!fs::exists(folder.file("none/compare.md")));
   const Said some =
-      compare("some", {"--strategies", "ddp", "nothing", "zero1", "train.clip_norm=0.5", "--model", toy_model()});
+      compare("some", {"--strategies", "ddp", "./nothing.so", "zero1", "train.clip_norm=0.5", "--model", toy_model()});
   CHECK(some.code == 1);
-  CHECK_THAT(some.out, Catch::Contains("nothing: not measured") && Catch::Contains("zero1"));
+  CHECK_THAT(some.out, Catch::Contains("nothing.so: not measured") && Catch::Contains("zero1"));
   CHECK_THAT(compare("dir", {"--strategies", "ddp,zero1", "run.dir=x"}).err, Catch::Contains("run.dir can't be given"));
 }
 

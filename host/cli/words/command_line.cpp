@@ -199,7 +199,8 @@ void settle_compare(RunWords& given, const std::vector<std::string>& strategies,
   args.sizes = names_of(sizes, given);
   for (size_t i = 0; i < kFlags.size(); ++i)
     if (std::string_view(kFlags[i].key) == "model.plugin") args.models = list_of({given.values[i]});
-  if (args.out.empty()) args.out = command == Command::kCompare ? "runs/compare" : "runs/tune";
+  args.has_default_out = args.out.empty();
+  if (args.has_default_out) args.out = command == Command::kCompare ? "runs/compare" : "runs/tune";
   if (command == Command::kTune && (args.models.size() > 1 || !args.sizes.empty()))
     ddh::fail(DDH_INVALID_ARGUMENT, "tune takes one model; give one --model, and its size as model.size=");
   if (command == Command::kCompare && args.strategies.size() < 2)
@@ -416,6 +417,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     end_with_usage_error(error.what());
   }
   arguments = with_command(std::move(arguments), words_of(app));
+  if (!arguments.empty() && arguments.front() == "compare") join_list(arguments, "--model");
   let_last_flag_count(app);
   line.is_bare = argc <= 1;
   try {

@@ -52,6 +52,18 @@ std::vector<std::string> list_of(const std::vector<std::string>& words) {
   return out;
 }
 
+void join_list(std::vector<std::string>& words, const std::string& flag) {
+  const auto at = std::find(words.begin(), words.end(), flag);
+  if (at == words.end() || at + 1 == words.end()) return;
+  const auto first = at + 1;
+  const auto end = std::find_if(first, words.end(), [](const std::string& word) {
+    return word.starts_with("-") || word.find('=') != std::string::npos;
+  });
+  if (end - first < 2) return;
+  for (auto more = first + 1; more != end; ++more) *first += (first->ends_with(",") ? "" : ",") + *more;
+  words.erase(first + 1, end);
+}
+
 void add_compare_flags(CLI::App& compare, CompareArgs& args, std::vector<std::string>& strategies,
                        std::vector<std::string>& sizes) {
   compare.add_option("--strategies", strategies, "strategies to compare, separated by commas or blanks")

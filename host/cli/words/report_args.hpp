@@ -38,14 +38,18 @@ struct CompareArgs {
   std::vector<std::string> strategies, models, sizes;  // models and sizes: empty: that of the configuration
   double budget_s = 600;
   int64_t rounds = 3;
-  int64_t steps = 0;          // of each run; 0: as many as the budget allows
-  std::filesystem::path out;  // empty: runs/compare, runs/tune
-  uint64_t memory_bytes = 0;  // of tune: of each rank; 0: its share of what is free
+  int64_t steps = 0;  // of each run; 0: as many as the budget allows
+  std::filesystem::path out;
+  bool has_default_out = false;  // runs/compare, runs/tune
+  uint64_t memory_bytes = 0;     // of tune: of each rank; 0: its share of what is free
   bool json = false;
 };
 
 // The words of a list that has commas or blanks; each once.
 std::vector<std::string> list_of(const std::vector<std::string>& words);
+
+// Joins the words of a list behind `flag`, which takes one word: "--model", "A,", "B" are "--model", "A,B".
+void join_list(std::vector<std::string>& words, const std::string& flag);
 
 // Adds the command to the parser; it returns it. The action is set when its subcommand is parsed.
 CLI::App* add_runs(CLI::App& app, RunsArgs& args);

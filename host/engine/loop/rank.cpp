@@ -127,10 +127,13 @@ class Rank : RankSetup {
   }
 
   void announce_plan() {
-    const std::string plan = plan_text(planned_memory());
+    RankMemory all = planned_memory();
+    if (const uint64_t comm = whole_plan().comm_bytes; comm != DDH_PLAN_UNKNOWN) all.comm = comm;
+    const std::string plan = plan_text(all);
     services_.seat.record.set_plan(plan);
     std::array<uint64_t, RankNumbers::kTags> planned{};
-    planned[DDH_TAG_COMM] = memory_plan_.comm_bytes;
+    planned[DDH_TAG_COMM] = all.comm;
+    planned[DDH_TAG_ACT] = all.act;
     Memory::Plan expected{};
     for (const auto& [tag, bytes] : planned_tags()) {
       planned[static_cast<size_t>(tag)] = bytes;
@@ -385,7 +388,6 @@ class Rank : RankSetup {
     RunClosing out{totals, train_end_.last_step, order_->last_step(), plan_.run_dir.string(), weights_};
     out.checkpoint_step = checkpoints_->last_committed();
     out.stopped = train_end_.stopped;
-    out.has_page = config().get<bool>("run.report");
     out.can_evaluate = eval_program() >= 0;
     out.can_generate = can_generate(config(), sampler(), eval_program());
     return out;

@@ -41,14 +41,6 @@ std::string quoted(const std::string& word) {
   return out + "'";
 }
 
-// From the working folder if the path is below it.
-std::string shown_path(const std::string& path) {
-  std::error_code ec;
-  const fs::path relative = fs::path(path).lexically_relative(fs::current_path(ec));
-  const bool is_below = !ec && !relative.empty() && *relative.begin() != "..";
-  return is_below ? relative.string() : path;
-}
-
 std::string command(const std::vector<std::string>& words) {
   std::string out = quoted(program_invocation_name);  // as the user called it
   for (const std::string& word : words) out += " " + quoted(word);
@@ -68,6 +60,13 @@ std::string speed_text(const RunClosing& run) {
 
 }  // namespace
 
+std::string shown_path(const std::string& path) {
+  std::error_code ec;
+  const fs::path relative = fs::path(path).lexically_relative(fs::current_path(ec));
+  const bool is_below = !ec && !relative.empty() && *relative.begin() != "..";
+  return is_below ? relative.string() : path;
+}
+
 std::string resume_command(const std::string& run_dir) {
   return command({"--config", shown_path(run_dir + "/config.json"), "--resume", "auto"});
 }
@@ -80,8 +79,7 @@ std::string closing_text(const RunClosing& run, size_t columns) {
   if (!run.weights.empty()) out += "weights: " + weights + "\n";
   if (run.checkpoint_step > 0)
     out += "checkpoint: " + shown_path(ddh::str(run.run_dir, "/checkpoints/step-", run.checkpoint_step)) + "\n";
-  if (!has_weights) out += "weights: not kept; checkpoints and train.save_final are off\n";
-  if (run.has_page) out += "page: " + shown_path(run.run_dir + "/report.html") + "\n";
+  if (!has_weights) out += wrapped("weights: not kept; checkpoints and train.save_final are off\n", columns, 2);
   out += "next:\n";
   if (!has_weights && !run.stopped)
     out += "  " + command({"--config", config, "run.dir=", "checkpoint.every_minutes=10"}) + "\n";

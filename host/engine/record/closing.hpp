@@ -20,11 +20,13 @@ struct RunClosing {
   int64_t checkpoint_step = 0;  // of the newest checkpoint in run_dir; 0: none
   bool stopped = false;         // before its last step
   bool can_evaluate = false, can_generate = false;
-  bool has_page = false;  // the launcher writes it when the run has ended
 };
 
 // The lines, each of at most `columns` but for commands, which stay whole so that they can be copied.
 std::string closing_text(const RunClosing& run, size_t columns);
+
+// From the working folder if the path is below it.
+std::string shown_path(const std::string& path);
 
 // The command that continues the run of a folder, as a line for a shell.
 std::string resume_command(const std::string& run_dir);
