@@ -70,6 +70,18 @@ TEST_CASE("runs of shipped models that are too large are refused before they tak
   CHECK(most_resident_bytes() < uint64_t{1} << 30);
 }
 
+TEST_CASE("a run whose checkpoints are too large for the disk is refused before it takes memory", "[cli]") {
+  const TempFolder folder;
+  const Said said =
+      call_ddhost({"--config", DDHOST_SOURCE_DIR "/configs/gpt_tiny.json", "--nproc", "2", "train.steps=1000000000",
+                   "checkpoint.every=1", "checkpoint.keep_last=100000000", "run.dir=" + folder.file("run")});
+  INFO(said.err);
+  CHECK(said.code == 1);
+  CHECK_THAT(said.err, Contains("the checkpoints of this run need ") && Contains("lower checkpoint.keep_last"));
+  CHECK_THAT(said.err, Contains("planned for each rank") && !Contains(" parameters, "));  // which a run says that began
+  CHECK(!std::filesystem::exists(folder.file("run")));
+}
+
 TEST_CASE("runs that are too large for a device are refused, and start with what fits", "[cli]") {
   const Words model = {"model.layers=12", "model.width=40", "model.hidden=64", "--device", "sim", "train.steps=3"};
   struct Small {

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <string>
 
+#include "ddh/sdk/plugin.hpp"
+#include "engine/loop/room.hpp"
+
 namespace ddhost {
 namespace {
 
@@ -46,6 +49,17 @@ int64_t checkpoints_to_come(const CheckpointSettings& settings, const TrainOrder
   const int64_t forever = settings.keep.every > 0 ? order.last_step() / settings.keep.every : 0;
   const int64_t kept = settings.keep.last + 1 + forever + (settings.best ? 1 : 0);  // one more while it is written
   return std::min(saves, std::max<int64_t>(kept - there, 1));
+}
+
+void require_disk(const CheckpointSettings& settings, const TrainOrder& order, const std::filesystem::path& run_dir,
+                  uint64_t bytes) {
+  const auto there = static_cast<int64_t>(list_checkpoints(run_dir).size());
+  const int64_t to_come = checkpoints_to_come(settings, order, there);
+  const double free = free_bytes(run_dir), needed = static_cast<double>(to_come) * static_cast<double>(bytes);
+  if (needed <= free) return;
+  ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run need ", mib_text(needed), " (", to_come, " of ",
+            mib_text(static_cast<double>(bytes)), " each), but '", run_dir.string(), "' has ", mib_text(free),
+            " free; free some space, give another run.dir, or lower checkpoint.keep_last");
 }
 
 }  // namespace ddhost

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 
 #include "checkpoint/checkpoint_folder.hpp"
 #include "engine/samples/train_order.hpp"
@@ -33,5 +34,9 @@ struct CheckpointSettings {
 // How many checkpoints the rest of a run adds at most to the `there` in its folder at a time. `order` begins where the run
 // does.
 int64_t checkpoints_to_come(const CheckpointSettings& settings, const TrainOrder& order, int64_t there);
+
+// Throws if the disk has no room for them. `bytes`: of a checkpoint.
+void require_disk(const CheckpointSettings& settings, const TrainOrder& order, const std::filesystem::path& run_dir,
+                  uint64_t bytes);
 
 }  // namespace ddhost

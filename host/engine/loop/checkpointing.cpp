@@ -94,18 +94,8 @@ void Checkpointing::require_room(const TrainOrder& order) const {
   if (!settings_.on()) return;
   together(*services_.comm, "room for checkpoints", [&] {
     if (services_.seat.rank != 0) return;
-    const auto there = static_cast<int64_t>(list_checkpoints(plan_.run_dir).size());
-    require_free_bytes(checkpoints_to_come(settings_, order, there));
+    require_disk(settings_, order, plan_.run_dir, layout_.bytes());
   });
-}
-
-void Checkpointing::require_free_bytes(int64_t checkpoints) const {
-  const double free = free_bytes(plan_.run_dir);
-  const double needed = static_cast<double>(checkpoints) * static_cast<double>(layout_.bytes());
-  if (needed <= free) return;
-  ddh::fail(DDH_RESOURCE_EXHAUSTED, "the checkpoints of this run need ", mib_text(needed), " (", checkpoints, " of ",
-            mib_text(static_cast<double>(layout_.bytes())), " each), but '", plan_.run_dir.string(), "' has ",
-            mib_text(free), " free; free some space, give another run.dir, or lower checkpoint.keep_last");
 }
 
 void Checkpointing::load(const TrainOrder& order) {

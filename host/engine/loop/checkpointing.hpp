@@ -115,7 +115,6 @@ class Checkpointing {
   void finish_save();
   void save_on_exit(TrainProgress progress);
   void end_pruning();
-  void require_free_bytes(int64_t checkpoints) const;
   void tell(const std::string& sentence) const;  // rank 0's log; "": nothing
   void tell_warning(const std::string& failure) const;
   void restore_best(BestCheckpoint& best) const;

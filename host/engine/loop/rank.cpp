@@ -54,7 +54,7 @@ class Rank : RankSetup {
       join_world();
       anon_.before_model = process_memory().anon_rss;
       describe_model();
-      mark_memory_of_model();
+      anon_.after_model = process_memory().anon_rss;
       check_same_everywhere(data_fingerprints(*model_desc_), *services_.comm);
       choose_programs();
       choose_order();
@@ -179,14 +179,12 @@ class Rank : RankSetup {
              {DDH_TAG_OPTIM, memory_plan_.optim_bytes}}};
   }
 
-  void mark_memory_of_model() { anon_.after_model = process_memory().anon_rss; }
-
   [[nodiscard]] RankMemory planned_memory() const {
     return rank_memory(memory_plan_, services_.seat.rank, /*host_comm=*/buffer_bytes() + codec_bytes_,
                        /*device_comm=*/0, plan_.work == Work::kTrain ? activation_bytes().value_or(0) : 0);
   }
 
-  // Refuses a run that would end in the middle for lack of memory. Rank 0 says why. Of an evaluation no activations are
+  // Refuses a run that would end in the middle for lack of memory or disk. Rank 0 says why. Of an evaluation no activations are
   // known. [collective]
   void require_fit() const {
     if (config().get<bool>("run.allow_overcommit")) return;
@@ -205,6 +203,7 @@ class Rank : RankSetup {
           services_.seat.record.set_shortage(shortage->shortage);  // with changes that fit
         ddh::fail(DDH_RESOURCE_EXHAUSTED, shortage->sentence);
       }
+      if (order_ != nullptr) require_room_of_new_run(*order_);
     }
     services_.comm->barrier();  // if rank 0 fails, the others fail here
   }

@@ -192,11 +192,21 @@ void RankSetup::make_optimizers() {
   services_.step->set_optimizers(refs, programs_->described());
 }
 
+uint64_t RankSetup::checkpoint_bytes() const {
+  const Optimizers& optimizers = services_.step->optimizers();
+  return CheckpointLayout(*model_desc_, optimizers, optimizers.shown_params()).bytes();
+}
+
+void RankSetup::require_room_of_new_run(const TrainOrder& order) const {
+  const CheckpointSettings settings = CheckpointSettings::from(config());
+  if (settings.on() && plan_.resume.empty() && !plan_.memory_resume)
+    require_disk(settings, order, plan_.run_dir, checkpoint_bytes());
+}
+
 CheckpointMemory RankSetup::checkpoint_memory() const {
   const CheckpointSettings settings = CheckpointSettings::from(config());
   if (plan_.work != Work::kTrain || (!settings.on() && settings.memory_every == 0)) return {};
-  const Optimizers& optimizers = services_.step->optimizers();
-  const uint64_t bytes = CheckpointLayout(*model_desc_, optimizers, optimizers.shown_params()).bytes();
+  const uint64_t bytes = checkpoint_bytes();
   CheckpointMemory out;
   if (settings.memory_every > 0) {
     // Those of a run that starts again are there already, but for one more.

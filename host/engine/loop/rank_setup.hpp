@@ -54,6 +54,10 @@ class RankSetup {
   void make_optimizers();
   // Of a training, after make_optimizers.
   [[nodiscard]] CheckpointMemory checkpoint_memory() const;
+  // Of a checkpoint, without tensors of the strategy's own.
+  [[nodiscard]] uint64_t checkpoint_bytes() const;
+  // Throws if the disk has no room for the checkpoints of a run that begins with its first step.
+  void require_room_of_new_run(const TrainOrder& order) const;
   // Before make_strategy, which asks it: the run's codec, if it has one. It allocates nothing before attach_codec.
   void make_codec();
   void attach_codec();

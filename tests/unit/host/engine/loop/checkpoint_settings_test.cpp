@@ -34,6 +34,13 @@ TEST_CASE("a run needs room for the checkpoints that it keeps at a time", "[chec
   CHECK(checkpoints_to_come(every(100, {5, 0}), order_after(0), 0) == 2);
 }
 
+TEST_CASE("a run whose checkpoints do not fit on the disk is refused with its sizes", "[checkpoint]") {
+  const std::filesystem::path here = std::filesystem::temp_directory_path();
+  CHECK_NOTHROW(require_disk(every(10, {2, 0}), order_after(0), here, 1));
+  CHECK_THROWS_WITH(require_disk(every(10, {2, 0}), order_after(0), here, uint64_t{1} << 55),
+                    Catch::Contains("(3 of 34359738368.0 MiB each)") && Catch::Contains(here.string()));
+}
+
 TEST_CASE("a resumed run needs no room for the checkpoints that it has", "[checkpoint]") {
   CHECK(checkpoints_to_come(every(10, {2, 0}), order_after(50), 2) == 1);
   CHECK(checkpoints_to_come(every(10, {2, 0}), order_after(50), 9) == 1);
