@@ -84,7 +84,7 @@ Chart chart_of(const RunsArgs& args, const std::vector<PastRun>& runs) {
     for (const PastRun& run : runs)
       for (const Curve* curve : curves_named(run, metric))
         chart.lines.push_back(
-            {runs.size() > 1 ? run.name + ": " + curve->name() : curve->name(), curve->points(kPoints)});
+            {runs.size() > 1 ? run.name + ": " + curve->label() : curve->label(), curve->points(kPoints)});
   }
   if (!chart.lines.empty()) return chart;
   std::string there;

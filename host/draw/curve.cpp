@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ddh/sdk/plugin.hpp"
+
 namespace ddhost {
 
 Curve::Bucket Curve::merged(const Bucket& a, const Bucket& b) {
@@ -36,6 +38,8 @@ void Curve::add(int64_t step, double value) {
   buckets_.back() = merged(buckets_.back(), {point, point});
   ++in_last_;
 }
+
+std::string Curve::label() const { return nonfinite_ == 0 ? name_ : ddh::str(name_, " (", nonfinite_, " not finite)"); }
 
 std::optional<Point> Curve::lowest() const {
   std::optional<Point> best;

@@ -24,6 +24,7 @@ class Curve {
   void add(int64_t step, double value);
 
   [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] std::string label() const;                 // for a legend: "loss", "loss (3 not finite)"
   [[nodiscard]] uint64_t count() const { return count_; }  // of finite values
   [[nodiscard]] uint64_t nonfinite() const { return nonfinite_; }
   [[nodiscard]] std::optional<Point> last() const { return last_; }

@@ -58,9 +58,7 @@ std::vector<Chart> charts_of(const PastRun& run, size_t points) {
       charts.push_back({title, {}, false});
       at = charts.end() - 1;
     }
-    std::string name = curve.name();
-    if (curve.nonfinite() > 0) name += ddh::str(" (", curve.nonfinite(), " not finite)");
-    if (at->lines.size() < kMostLines) at->lines.push_back({name, curve.points(points)});
+    if (at->lines.size() < kMostLines) at->lines.push_back({curve.label(), curve.points(points)});
   }
   return charts;
 }
