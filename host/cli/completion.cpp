@@ -21,6 +21,9 @@ namespace {
 constexpr std::array<std::string_view, 8> kRunCommands = {"train",   "eval", "generate", "plan",
                                                           "compare", "tune", "smoke",    "data"};
 
+// Commands that take names and folders alone.
+constexpr const char* kWithoutKeys = "(ckpt|export|inspect|list|explain|runs|completion)";
+
 // The command that may be left out.
 constexpr std::array<std::string_view, 1> kTrain = {"train"};
 
@@ -158,6 +161,10 @@ void print_bash(const Words& words, std::ostream& out) {
          "  elif [[ $before == '=' || $COMP_WORDBREAKS != *=* && $cur == *=* || $before == -* || -z $cur && -n $key "
          "]]; then\n"
          "    COMPREPLY=($(compgen -f -- \"$cur\"))\n"
+         "  elif ((COMP_CWORD > 2)) && [[ ${COMP_WORDS[1]} == @"
+      << kWithoutKeys
+      << " ]]; then\n"
+         "    COMPREPLY=($(compgen -f -- \"$cur\"))\n"
          "  else\n"
          "    COMPREPLY=($(compgen -S = -W '"
       << joined(words.keys)
@@ -201,6 +208,9 @@ void print_zsh(const Words& words, std::ostream& out) {
          "    if [[ $before == -* ]]; then _files; return; fi\n"
          "  fi\n"
          "  if [[ $cur == -* ]]; then _ddhost_flags \"$command/$action\"; compadd -- ${=words}; return; fi\n"
+         "  if (( at > 3 )) && [[ $command == "
+      << kWithoutKeys
+      << " ]]; then _files; return; fi\n"
          "  if (( at == 2 )); then compadd -- "
       << command_names(words) << "; fi\n  compadd -S = -- " << joined(words.keys)
       << "\n}\n"

@@ -170,6 +170,7 @@ TEST_CASE("bash completes commands, flags, keys, values and plugins", "[hints]")
          "try ddhost list sched\ntry ddhost plan --all\ntry ddhost explain train.recom\n"
          "try ddhost runs rm --all\ntry ddhost runs plot --all\ntry ddhost runs --all\n"
          "try ddhost runs show ''\ntry ddhost runs diff first sec\ntry ddhost runs rm --yes fi\n"
+         "try ddhost ckpt show run\n"
          "try ddhost compare --strategies ddp,zero3_\ntry ddhost --monitor jsonl,cs\n";
   for (const char* run : {"first", "second"}) {
     std::filesystem::create_directories(folder.file("runs/" + std::string(run)));
@@ -181,7 +182,7 @@ TEST_CASE("bash completes commands, flags, keys, values and plugins", "[hints]")
   CHECK(read_text(folder.file("out")) ==
         "<plan>\n<--strategy>\n<zero3_offload>\n<train.recompute=>\n<bf16>\n<schedules>\n<--all-strategies>\n"
         "<train.recompute>\n<--all-files>\n<>\n<--all-files>\n"
-        "<first second>\n<second>\n<first>\n<ddp,zero3_offload>\n<jsonl,csv>\n");
+        "<first second>\n<second>\n<first>\n<runs>\n<ddp,zero3_offload>\n<jsonl,csv>\n");
 }
 
 TEST_CASE("the scripts for zsh and fish are accepted by these shells", "[hints]") {
