@@ -2,6 +2,7 @@
 //
 // ddhost: trains a model on several ranks. main parses the command line and runs the command; cli/ has the commands.
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -13,6 +14,7 @@
 #include "cli/commands.hpp"
 #include "cli/user_files.hpp"
 #include "cli/words/command_line.hpp"
+#include "cli/words/known_options.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/services/tables/interfaces.hpp"
 #include "launch/launch.hpp"
@@ -34,11 +36,20 @@ void prepare_process() {
     if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) < 0) return;
 }
 
-int flushed(int exit_code) {
-  if (exit_code != 0 || std::cout.flush()) return exit_code;
+// Whether nobody reads stdout any more: `ddhost runs show X | head`.
+bool has_reader_ended() {
+  pollfd out{STDOUT_FILENO, POLLOUT, 0};
+  return ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
+// The exit code after an output that can't be written: that of other programs if its reader has ended.
+int output_failed() {
+  if (has_reader_ended()) return 128 + SIGPIPE;
   print_sentence(kStdoutFailed);
   return 1;
 }
+
+int flushed(int exit_code) { return exit_code != 0 || std::cout.flush() ? exit_code : output_failed(); }
 
 int run_command(const CommandLine& line) {
   Registry registry(&host_interface, executable_folder(), linked_plugins());
@@ -99,12 +110,17 @@ int run_command(const CommandLine& line) {
 int run(int argc, char** argv) {
   try {
     prepare_process();
+    const auto kind_of = [](const std::string& name) {
+      return kind_of_plugin(Registry(&host_interface, executable_folder(), linked_plugins()), name);
+    };
     const bool is_agent = argc == 2 && std::string_view(argv[1]) == "agent";
-    return flushed(run_command(is_agent ? agent_command_line(std::cin) : parse_command_line(argc, argv)));
+    return flushed(run_command(is_agent ? agent_command_line(std::cin) : parse_command_line(argc, argv, kind_of)));
   } catch (const ddhost::CommandLineExit& end) {
     return flushed(end.code);
   } catch (const ddhost::JoinEnded& ended) {
     return 128 + ended.signal;
+  } catch (const ddhost::OutputError&) {
+    return output_failed();
   } catch (const ddhost::ForeignFileError& error) {
     print_sentence(sentence_of(error));
     return 2;

@@ -62,8 +62,29 @@ Character character_at(std::string_view text, size_t at) {
   return {bytes, is_in(kWide, code) ? size_t{2} : size_t{1}};
 }
 
-void wrap_line(std::string& out, std::string_view line, size_t columns, size_t indent) {
+// The bytes of a word that fit, up to a mark between its parts if there is one: "strategy.offload_" of a longer name.
+size_t fitting_bytes(std::string_view word, size_t columns) {
+  const size_t most = cut_to_columns(word, columns).size();
+  const size_t mark = word.substr(0, most).find_last_of(".,/_-");
+  return mark == std::string_view::npos || mark < most / 3 ? most : mark + 1;
+}
+
+// Adds a word that no line has room for, in parts. Returns the columns that are used after it.
+size_t add_in_parts(std::string& out, std::string_view word, size_t columns, size_t indent, size_t used) {
+  while (columns_of(word) > columns - used) {
+    const size_t bytes = fitting_bytes(word, columns - used);
+    out += word.substr(0, bytes);
+    out += '\n' + std::string(indent, ' ');
+    word.remove_prefix(bytes);
+    used = indent;
+  }
+  out += word;
+  return used + columns_of(word);
+}
+
+void wrap_line(std::string& out, std::string_view line, size_t columns, size_t indent, LongWords long_words) {
   size_t used = 0;
+  const bool divides = long_words == LongWords::divide && columns > indent + 8;
   bool has_word = false;
   for (size_t at = 0; at < line.size();) {
     const size_t word = std::min(line.find_first_not_of(' ', at), line.size());
@@ -76,8 +97,12 @@ void wrap_line(std::string& out, std::string_view line, size_t columns, size_t i
       out.append(blanks, ' ');
       used += blanks;
     }
-    out += line.substr(word, end - word);
-    used += width;
+    if (divides && used + width > columns && used + 8 <= columns) {
+      used = add_in_parts(out, line.substr(word, end - word), columns, indent, used);
+    } else {
+      out += line.substr(word, end - word);
+      used += width;
+    }
     has_word = has_word || width > 0;
     at = end;
   }
@@ -123,11 +148,11 @@ std::string cut_to_columns(std::string_view text, size_t columns) {
   return std::string(text.substr(0, at));
 }
 
-std::string wrapped(std::string_view text, size_t columns, size_t indent) {
+std::string wrapped(std::string_view text, size_t columns, size_t indent, LongWords long_words) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
-    wrap_line(out, text.substr(at, end - at), columns, indent);
+    wrap_line(out, text.substr(at, end - at), columns, indent, long_words);
     if (end < text.size()) out += '\n';
     at = end + 1;
   }

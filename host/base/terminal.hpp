@@ -21,7 +21,9 @@ bool can_redraw(int fd);
 size_t columns_of(std::string_view text);
 // The part of the text that fits.
 std::string cut_to_columns(std::string_view text, size_t columns);
-// Breaks each line at blanks. Further lines of one begin with `indent` blanks. A longer word stays whole.
-std::string wrapped(std::string_view text, size_t columns, size_t indent = 0);
+// Breaks each line at blanks. Further lines of one begin with `indent` blanks. A longer word stays whole, so that a path can
+// be copied, or is divided.
+enum class LongWords { keep, divide };
+std::string wrapped(std::string_view text, size_t columns, size_t indent = 0, LongWords long_words = LongWords::keep);
 
 }  // namespace ddhost

@@ -208,7 +208,7 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
     const size_t distance = edit_distance(name, candidate);
-    if (distance >= best_distance || distance >= name.size()) continue;
+    if (distance >= best_distance || 2 * distance > name.size()) continue;  // "tcp" is not "ddp"
     best = candidate;
     best_distance = distance;
   }

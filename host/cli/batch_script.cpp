@@ -95,7 +95,7 @@ int print_batch_script(const CommandLine& line, const Registry& registry, std::o
       }
     }
   }
-  if (!out.flush()) ddh::fail(DDH_RESOURCE_EXHAUSTED, kStdoutFailed);
+  if (!out.flush()) throw OutputError();
   return 0;
 }
 

@@ -22,6 +22,11 @@ struct RunPlace;
 inline constexpr const char* kStdoutFailed =
     "can't write to stdout; it is closed, its reader has ended or its disk is full";
 
+// The output of a command can't be written.
+struct DDH_HIDDEN OutputError : ddh::Error {
+  OutputError() : ddh::Error(DDH_RESOURCE_EXHAUSTED, kStdoutFailed) {}
+};
+
 // `ddhost agent`: the command line that the head of a run on several hosts sends to this one. Sets the environment and the
 // current folder.
 CommandLine agent_command_line(std::istream& in);

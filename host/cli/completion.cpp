@@ -12,6 +12,7 @@
 #include "cli/commands.hpp"
 #include "cli/words/known_options.hpp"
 #include "ddh/sdk/plugin.hpp"
+#include "engine/record/step_count.hpp"
 
 namespace ddhost {
 namespace {
@@ -19,6 +20,9 @@ namespace {
 // Commands that take keys.
 constexpr std::array<std::string_view, 8> kRunCommands = {"train",   "eval", "generate", "plan",
                                                           "compare", "tune", "smoke",    "data"};
+
+// Commands that take names and folders alone.
+constexpr const char* kWithoutKeys = "(ckpt|export|inspect|list|explain|runs|completion)";
 
 // The command that may be left out.
 constexpr std::array<std::string_view, 1> kTrain = {"train"};
@@ -103,21 +107,51 @@ std::string flag_branches(const Words& words) {
   return out + "    *) words='" + train + "' ;;\n";
 }
 
+// The condition, in bash and zsh, that a word names a run: it follows an action of `ddhost runs` that takes one. `one_of`:
+// what the shell has before alternatives.
+std::string names_run(const std::string& command, const std::string& action, const std::string& one_of) {
+  return "[[ " + command + " == runs && " + action + " == " + one_of +
+         "(show|rm|tail|plot|diff) && $cur != -* && ($before != -* || $before == " + one_of +
+         "(--yes|--html|--json|--log|-f|--follow|--all-files)) ]]";
+}
+
+// A function of bash and zsh that lists the runs below runs/, of which `folders` is the pattern.
+std::string runs_function(const std::string& folders) {
+  return "_ddhost_runs() {\n"
+         "  local at name\n  words=''\n"
+         "  for at in " +
+         folders +
+         "; do\n"
+         "    name=${at#runs/}\n    name=${name%/}\n"
+         "    if [[ -e runs/$name/" +
+         std::string(kRunLock) +
+         " && $name != *[!a-zA-Z0-9_.-]* ]]; then words+=\" $name\"; fi\n"
+         "  done\n}\n";
+}
+
 // Bash divides words at '='.
 void print_bash(const Words& words, std::ostream& out) {
   out << "# Completion of ddhost for bash, made by `ddhost completion bash`. Put it into\n"
          "# ~/.local/share/bash-completion/completions/ddhost, or source it.\n"
          "_ddhost_values() {\n  words=''\n  case $1 in\n"
       << branches(words) << "  esac\n}\n_ddhost_flags() {\n  words=''\n  case $1 in\n"
-      << flag_branches(words)
-      << "  esac\n}\n"
-         "_ddhost() {\n"
+      << flag_branches(words) << "  esac\n}\n"
+      << runs_function("runs/*/")
+      << "_ddhost() {\n"
          "  local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} key='' words=''\n"
+         "  if ((COMP_CWORD > 2)) && "
+      << names_run("${COMP_WORDS[1]}", "${COMP_WORDS[2]}", "@")
+      << "; then\n"
+         "    _ddhost_runs\n"
+         "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+         "    if ((!${#COMPREPLY[@]})); then COMPREPLY=($(compgen -d -- \"$cur\")); fi\n"
+         "    return\n"
+         "  fi\n"
          "  if [[ $cur == '=' ]]; then key=$before cur=''; fi\n"
          "  if [[ $before == '=' ]]; then key=${COMP_WORDS[COMP_CWORD-2]}; fi\n"
          "  if [[ -z $key && ($before == -* || $COMP_CWORD -eq 2) ]]; then key=$before; fi\n"
          "  if [[ -n $key && $cur != -* ]]; then _ddhost_values \"$key\"; fi\n"
-         "  if [[ $key == --strategies && $cur == *,* ]]; then\n"
+         "  if [[ $key == @(--strategies|--model|--monitor) && $cur == *,* ]]; then\n"
          "    COMPREPLY=($(compgen -P \"${cur%,*},\" -W \"$words\" -- \"${cur##*,}\"))\n"
          "  elif [[ -n $words ]]; then\n"
          "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
@@ -126,6 +160,10 @@ void print_bash(const Words& words, std::ostream& out) {
          "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
          "  elif [[ $before == '=' || $COMP_WORDBREAKS != *=* && $cur == *=* || $before == -* || -z $cur && -n $key "
          "]]; then\n"
+         "    COMPREPLY=($(compgen -f -- \"$cur\"))\n"
+         "  elif ((COMP_CWORD > 2)) && [[ ${COMP_WORDS[1]} == @"
+      << kWithoutKeys
+      << " ]]; then\n"
          "    COMPREPLY=($(compgen -f -- \"$cur\"))\n"
          "  else\n"
          "    COMPREPLY=($(compgen -S = -W '"
@@ -144,12 +182,19 @@ void print_zsh(const Words& words, std::ostream& out) {
          "# Completion of ddhost for zsh, made by `ddhost completion zsh`. Put it as _ddhost into a folder of $fpath.\n"
          "_ddhost_values() {\n  words=''\n  case $1 in\n"
       << branches(words) << "  esac\n}\n_ddhost_flags() {\n  words=''\n  case $1 in\n"
-      << flag_branches(words)
-      << "  esac\n}\n"
-         "_ddhost() {\n"
+      << flag_branches(words) << "  esac\n}\n"
+      << runs_function("runs/*(N/)")
+      << "_ddhost() {\n"
          "  local cur=${words[CURRENT]} before=${words[CURRENT-1]} command=${words[2]} action=${words[3]}\n"
          "  local -i at=$CURRENT\n"
          "  local words=''\n"
+         "  if (( at > 3 )) && "
+      << names_run("$command", "$action", "")
+      << "; then\n"
+         "    _ddhost_runs\n"
+         "    if [[ -n $words ]]; then compadd -- ${=words}; else _files -/; fi\n"
+         "    return\n"
+         "  fi\n"
          "  if [[ $cur == *=* ]]; then\n"
          "    _ddhost_values ${cur%%=*}\n"
          "    compset -P '*='\n"
@@ -158,15 +203,24 @@ void print_zsh(const Words& words, std::ostream& out) {
          "  fi\n"
          "  if [[ $cur != -* && ($before == -* || $at -eq 3) ]]; then\n"
          "    _ddhost_values $before\n"
-         "    if [[ $before == --strategies ]]; then compset -P '*,'; fi\n"
+         "    if [[ $before == (--strategies|--model|--monitor) ]]; then compset -P '*,'; fi\n"
          "    if [[ -n $words ]]; then compadd -- ${=words}; return; fi\n"
          "    if [[ $before == -* ]]; then _files; return; fi\n"
          "  fi\n"
          "  if [[ $cur == -* ]]; then _ddhost_flags \"$command/$action\"; compadd -- ${=words}; return; fi\n"
+         "  if (( at > 3 )) && [[ $command == "
+      << kWithoutKeys
+      << " ]]; then _files; return; fi\n"
          "  if (( at == 2 )); then compadd -- "
       << command_names(words) << "; fi\n  compadd -S = -- " << joined(words.keys)
       << "\n}\n"
          "if [[ $funcstack[1] == _ddhost ]]; then _ddhost \"$@\"; else compdef _ddhost ddhost; fi\n";
+}
+
+// A flag that takes a list completes each of its names.
+std::string values_of_fish(const std::string& flag, const std::set<std::string>& values) {
+  const bool takes_list = flag == "--strategies" || flag == "--model" || flag == "--monitor";
+  return takes_list ? "(__ddhost_list " + joined(values) + ")" : joined(values);
 }
 
 // A line of fish for each flag: where it is offered, and its values.
@@ -175,7 +229,7 @@ void print_fish_flags(const Words& words, const std::string& when, const std::ve
   for (const std::string& flag : flags) {
     const auto values = words.values.find(flag);
     out << "complete -c ddhost -n '" << when << "' -l " << flag.substr(2)
-        << (values == words.values.end() ? "" : " -x -a '" + joined(values->second) + "'") << '\n';
+        << (values == words.values.end() ? "" : " -x -a '" + values_of_fish(flag, values->second) + "'") << '\n';
   }
 }
 
@@ -183,13 +237,21 @@ void print_fish(const Words& words, std::ostream& out) {
   const std::string seen = "__fish_seen_subcommand_from ";
   out << "# Completion of ddhost for fish, made by `ddhost completion fish`. Put it into\n"
          "# ~/.config/fish/completions/ddhost.fish.\n"
+         "function __ddhost_list\n"
+         "  set -l before (string replace -r '[^,]*$' '' -- (commandline -ct))\n"
+         "  for name in $argv\n    echo $before$name\n  end\nend\n"
+         "function __ddhost_runs\n"
+         "  for at in runs/*/"
+      << kRunLock << "\n    string split / -- $at | sed -n 2p\n  end\nend\n"
+      << "complete -c ddhost -n '" << seen << "runs; and " << seen
+      << "show rm tail plot diff' -f -a '(__ddhost_runs)'\n"
          "complete -c ddhost -n __fish_use_subcommand -f -a '"
       << command_names(words) << "'\n";
   for (const CommandWords& command : words.commands) {
     const auto own = words.values.find(command.name);
+    const std::string before = command.actions.empty() ? "" : "; and not " + seen + joined(command.actions);
     if (own != words.values.end())
-      out << "complete -c ddhost -n '__fish_seen_subcommand_from " << command.name << "' -f -a '" << joined(own->second)
-          << "'\n";
+      out << "complete -c ddhost -n '" << seen << command.name << before << "' -f -a '" << joined(own->second) << "'\n";
     const std::string others = command_names(words, kTrain);
     if (command.actions.empty())
       print_fish_flags(words, command.name == kTrain[0] ? "not " + seen + others : seen + command.name, command.flags,

@@ -189,7 +189,7 @@ int examine_hosts(const CommandLine& line, Registry& registry, std::ostream& out
     print_hosts(of, out);
     print_run(of.run, out);
   }
-  if (!out.flush()) ddh::fail(DDH_RESOURCE_EXHAUSTED, kStdoutFailed);
+  if (!out.flush()) throw OutputError();
   for (const std::string& problem : of.problems) print_sentence(problem);
   return of.problems.empty() ? 0 : 1;
 }

@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
 #include <optional>
 #include <ostream>
+#include <sstream>
 #include <utility>
 
 #include "base/json.hpp"
@@ -21,11 +24,12 @@ namespace ddhost {
 namespace {
 
 constexpr size_t kLabel = 15;
+constexpr const char* kNoExample = "none";
 
 // "  cost         ..."
 std::string labelled(const std::string& name, const std::string& text, size_t columns) {
   return wrapped("  " + name + std::string(kLabel - 2 - std::min(name.size(), kLabel - 3), ' ') + plain_text(text),
-                 columns, kLabel) +
+                 columns, kLabel, LongWords::divide) +
          "\n";
 }
 
@@ -33,6 +37,15 @@ std::string joined(const std::vector<std::string>& words) {
   std::string out;
   for (const std::string& word : words) out += (out.empty() ? "" : ", ") + word;
   return out;
+}
+
+// Whether "4 P/N" or the like has this letter.
+bool has_symbol(const Cost& cost, char symbol) {
+  const std::string text = " " + cost.bytes + " " + cost.time + " ";
+  const auto is_mark = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; };
+  for (size_t at = 1; at + 1 < text.size(); ++at)
+    if (text[at] == symbol && is_mark(text[at - 1]) && is_mark(text[at + 1])) return true;
+  return false;
 }
 
 // What is said about an option or a plugin: labels and texts.
@@ -46,9 +59,13 @@ struct Explanation {
       return add("cost", "depends on the sizes of the model; " + way + " computes the bytes");
     add("bytes", cost.bytes);
     add("time", cost.time);
+    std::string symbols;
+    if (has_symbol(cost, 'P')) symbols = "P: parameters of the model, in fp32 and with two moments in the optimizer";
+    if (has_symbol(cost, 'N')) symbols += symbols.empty() ? "N: ranks" : "; N: ranks";
+    if (!symbols.empty()) add("where", symbols + "; bytes of each rank");
   }
   [[nodiscard]] std::string text(size_t columns) const {
-    std::string out = name + '\n';
+    std::string out = wrapped(name, columns, 2, LongWords::divide) + '\n';
     for (const auto& [label, fact] : facts) out += labelled(label, fact, columns);
     return out;
   }
@@ -71,7 +88,8 @@ std::string other_number(const Option& option) {
     return value >= option.minimum.value_or(value) && value <= option.maximum.value_or(value) &&
            (!option.above || value > *option.above);
   };
-  for (const double value : {is_whole ? 2 * preset : preset / 2, preset + 1})
+  constexpr double kPart = 0.1;
+  for (const double value : {is_whole ? 2 * preset : preset / 2, preset + 1, is_whole ? std::floor(preset / 2) : kPart})
     if (value != preset && is_legal(value)) return number_text(value);
   return preset != 0 || option.preset.is_number() ? shown(option.preset) : number_text(option.minimum.value_or(1));
 }
@@ -118,16 +136,39 @@ bool is_of_default(const KnownOption& known) {
   return known.plugin.ends_with(" '" + id + "'");
 }
 
-// "--strategy zero3 " for "strategy 'zero3'".
-std::string flag_of(const std::string& plugin) {
-  const size_t end = plugin.find(" '");
-  if (end == std::string::npos) return "";
-  return "--" + plugin.substr(0, end) + " " + plugin.substr(end + 2, plugin.size() - end - 3) + " ";
-}
-
 // A word of a shell.
 std::string as_word(const std::string& text) {
-  return text.find_first_of("\"[]{}() ") == std::string::npos ? text : "'" + text + "'";
+  return text.find_first_of("\"[]{}()*? ") == std::string::npos ? text : "'" + text + "'";
+}
+
+struct PluginName {
+  std::string kind, id;
+};
+PluginName parts_of(const std::string& plugin) {  // "strategy 'zero3'"
+  const size_t end = plugin.find(" '");
+  if (end == std::string::npos) return {};
+  return {plugin.substr(0, end), plugin.substr(end + 2, plugin.size() - end - 3)};
+}
+
+// Words before those of an example, but for those that give `key` a value themselves. They end with a blank.
+std::string words_before(const std::string& with, const std::string& key) {
+  std::istringstream words(with);
+  std::string out;
+  for (std::string word; words >> word;)
+    if (!word.starts_with(key + "=")) out += word + " ";
+  return out;
+}
+
+// "ddhost --strategy zero3 strategy.prefetch_units=4"; "": there is no example.
+std::string example_of(const KnownOption& known, const Cost& cost) {
+  const bool has_one_value = known.option.legal.is_array() && known.option.legal.size() == 1;
+  const PluginName plugin = parts_of(known.plugin);
+  const Cost of_plugin = cost_of(plugin.kind, plugin.id);
+  if (has_one_value || cost.example == kNoExample || of_plugin.example == kNoExample) return "";
+  const std::string value = cost.example.empty() ? example_value(known.option) : cost.example;
+  const std::string chosen = is_of_default(known) ? "" : "--" + plugin.kind + " " + plugin.id + " ";
+  return "ddhost " + chosen + words_before(of_plugin.with, known.key) + words_before(cost.with, known.key) +
+         as_word(known.key + "=" + value);
 }
 
 Explanation explained(const KnownOption& known) {
@@ -137,9 +178,7 @@ Explanation explained(const KnownOption& known) {
   out.add("values", values_text(known.option));
   out.add_cost(cost, "`ddhost plan " + known.key + "=...`");
   if (const std::vector<std::string> names = other_names(known); !names.empty()) out.add("other names", joined(names));
-  const std::string value = cost.example.empty() ? example_value(known.option) : cost.example;
-  out.add("example",
-          "ddhost " + (is_of_default(known) ? "" : flag_of(known.plugin)) + as_word(known.key + "=" + value));
+  if (const std::string example = example_of(known, cost); !example.empty()) out.add("example", example);
   return out;
 }
 
@@ -155,7 +194,8 @@ Explanation explained(const PluginFacts& plugin, const Registry& registry) {
   const std::string kind = kind_name(plugin.kind);
   Explanation out{kind + " '" + plugin.id + "'", {}};
   out.add("meaning", plugin.summary);
-  out.add_cost(cost_of(kind, plugin.id), "`ddhost plan " + key_of(plugin) + "=" + plugin.id + "`");
+  const Cost cost = cost_of(kind, plugin.id);
+  out.add_cost(cost, "`ddhost plan " + key_of(plugin) + "=" + plugin.id + "`");
   std::vector<std::string> words = words_of_value(key_of(plugin), plugin.id);
   // "gloo" stands for shm only where there is no plugin of that name.
   const std::vector<std::string> ids = registry.ids_of(plugin.kind);
@@ -165,8 +205,10 @@ Explanation explained(const PluginFacts& plugin, const Registry& registry) {
   for (const KnownOption& known : known_options({plugin}))
     if (!known.plugin.empty()) keys.push_back(known.key);
   out.add("options", keys.empty() ? "none" : joined(keys));
+  if (cost.example == kNoExample) return out;
+  const std::string with = cost.with.empty() ? "" : " " + cost.with;
   out.add("example", plugin.kind == DDH_KIND_FORMAT ? "ddhost eval run.format=" + plugin.id + " --weights FILE"
-                                                    : "ddhost --" + kind + " " + plugin.id);
+                                                    : "ddhost --" + kind + " " + plugin.id + with);
   return out;
 }
 
@@ -246,15 +288,17 @@ std::vector<std::filesystem::path> files_for(const Registry& registry, const std
   std::vector<std::string> names;
   for (const PluginFacts& plugin : plugins) names.push_back(plugin.id);
   std::string near;
-  for (const KnownOption& known : options) {
-    names.push_back(known.key);
-    if (known.option.name == word && near.empty()) near = known.key;
+  for (const KnownOption& one : options) {
+    names.push_back(one.key);
+    if (one.option.name == word && near.empty()) near = one.key;
   }
-  std::string ours = near.empty() ? our_option(word, "") : "";
-  for (const char* key : {"strategy.plugin", "optimizer.plugin", "model.plugin", "schedule.type", "model.size"})
-    if (ours.empty() && near.empty()) ours = our_value(key, word);
+  std::string known = near.empty() ? hint_of_option(word, "") : "";
+  for (const char* key : {"strategy.plugin", "optimizer.plugin", "model.plugin", "schedule.type", "comm.plugin",
+                          "device.plugin", "monitor.plugins", "model.size"})
+    if (known.empty() && near.empty())
+      if (const std::string ours = our_value(key, word); !ours.empty()) known = "here it is " + ours;
   if (near.empty()) near = nearest(word, names);
-  const std::string hint = !ours.empty()   ? "; here it is " + ours
+  const std::string hint = !known.empty()  ? "; " + known
                            : !near.empty() ? "; did you mean '" + near + "'?"
                                            : "; `ddhost list` shows the plugins, `ddhost --dry-run` the options";
   ddh::fail(DDH_NOT_FOUND, "there is no option and no plugin '", plain_text(word, kShownValue), "'", hint);

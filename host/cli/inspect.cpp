@@ -34,7 +34,7 @@ void print_labelled(std::ostream& out, const char* name, const std::string& text
   constexpr size_t kIndent = 15;
   std::ostringstream line;
   label(line, name) << text;
-  out << wrapped(line.str(), output_columns(), kIndent) << '\n';
+  out << wrapped(line.str(), output_columns(), kIndent, LongWords::divide) << '\n';
 }
 
 std::string with_mark(const std::string& interface_id) {
@@ -68,7 +68,8 @@ void print_wrapped(std::ostream& out, const std::string& text) {
   std::istringstream words(text);
   std::string line;
   for (std::string word; words >> word;) line += (line.empty() ? "" : " ") + word;
-  if (!line.empty()) out << wrapped(std::string(kIndent, ' ') + line, output_columns(), kIndent) << '\n';
+  if (!line.empty())
+    out << wrapped(std::string(kIndent, ' ') + line, output_columns(), kIndent, LongWords::divide) << '\n';
 }
 
 // The last column is a description. It is printed below the others, which share a line where all lines fit.
@@ -84,7 +85,7 @@ void print_table(std::ostream& out, const std::vector<std::array<std::string, 5>
       if (!fits && !row[column].empty()) line += row[column] + "  ";
     }
     line = line.substr(0, line.find_last_not_of(' ') + 1);
-    out << wrapped(line, output_columns(), 6) << '\n';
+    out << wrapped(line, output_columns(), 6, LongWords::divide) << '\n';
     print_wrapped(out, row.back());
   }
 }
@@ -124,7 +125,9 @@ bool print_options(std::ostream& out, const PluginFacts& plugin) {
                       has_default ? shown(option.preset) : "(must be given)", range,
                       plain_text(option.description + words_text(option))});
     }
-    for (const Alias& alias : schema.aliases) rows.push_back(alias_row(section, alias, *schema.find(alias.key)));
+    for (const Alias& alias : schema.aliases)
+      if (const Option& option = *schema.find(alias.key); !option.foreign)  // else the plugin has nothing of the kind
+        rows.push_back(alias_row(section, alias, option));
     print_table(out, rows);
     return true;
   } catch (const ddh::Error& error) {
@@ -150,7 +153,7 @@ bool print_plugin(std::ostream& out, const PluginFacts& plugin, InterfaceLookup 
   const std::string title =
       ddh::str(kind_name(plugin.kind), " '", plugin.id, "' ", plugin.version, ": ", plugin.summary);
   const size_t columns = terminal_columns(STDOUT_FILENO, SIZE_MAX);
-  out << (columns == SIZE_MAX ? title : wrapped(title, columns, 2)) << '\n';
+  out << (columns == SIZE_MAX ? title : wrapped(title, columns, 2, LongWords::divide)) << '\n';
   label(out, "offers") << with_mark(interface_of(plugin.kind)) << '\n';
   const bool served = print_interfaces(out, "needs", plugin.needs, lookup, " (NOT OFFERED by this host)");
   print_interfaces(out, "wants", plugin.wants, lookup, " (not offered by this host)");

@@ -131,7 +131,7 @@ void make_ready(const CommandLine& line, PreparedRun& run, const Registry& regis
 
 void print_configuration(const PreparedRun& run, std::ostream& out) {
   out << json_document(run.config.effective());
-  if (!out.flush()) ddh::fail(DDH_RESOURCE_EXHAUSTED, kStdoutFailed);
+  if (!out.flush()) throw OutputError();
 }
 
 // What the user asks for.
@@ -415,6 +415,7 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, Kep
   if (outcome.shortage && cluster == nullptr)
     if (const std::optional<CommandLine> changed = changed_to_fit(line, registry, place, outcome))
       return run_once(*changed, registry, out, kept);
+  if (line.dry_run && outcome.sentence == kStdoutFailed) throw OutputError();
   if (cluster == nullptr && !outcome.sentence.empty()) print_sentence(outcome.sentence);
   return outcome.exit_code;
 }

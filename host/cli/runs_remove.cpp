@@ -103,7 +103,12 @@ double age_of(const fs::path& folder) {
 
 std::vector<fs::path> candidates(const RunsArgs& args) {
   std::vector<fs::path> out;
-  for (const std::string& word : args.runs) out.push_back(named_run(args, word));
+  for (const std::string& word : args.runs) {
+    const fs::path folder = named_run(args, word);
+    std::error_code ec;
+    const auto is_same = [&](const fs::path& other) { return fs::equivalent(folder, other, ec) && !ec; };
+    if (std::none_of(out.begin(), out.end(), is_same)) out.push_back(folder);  // one that is named twice counts once
+  }
   if (!args.runs.empty()) return out;
   if (!args.older_s)
     ddh::fail(DDH_INVALID_ARGUMENT, "runs rm needs to know what to remove; name runs, or give --older 30d");
@@ -169,6 +174,11 @@ int remove_runs(const RunsArgs& args, std::ostream& out) {
   size_t n = 0;
   for (const fs::path& folder : candidates(args)) {
     if (args.older_s && age_of(folder) < *args.older_s) continue;
+    // Without names, runs that go on are none of those that are meant.
+    if (args.runs.empty() && is_alive(folder)) {
+      print_sentence(ddh::str("'", one_line(folder.string()), "' is left out: its run has not ended"));
+      continue;
+    }
     all.push_back({folder, refusal(args, folder)});
     if (!all.back().refused.empty()) continue;
     ++n;
@@ -176,7 +186,7 @@ int remove_runs(const RunsArgs& args, std::ostream& out) {
     bytes += size;
     if (!args.json) out << one_line(folder.string()) << "  " << bytes_text(size) << '\n';
   }
-  if (!out.flush()) ddh::fail(DDH_RESOURCE_EXHAUSTED, kStdoutFailed);
+  if (!out.flush()) throw OutputError();
   if (n > 0 && !args.yes && !is_confirmed(n, bytes)) {
     print_sentence("nothing was removed; answer y, or give --yes");
     return 1;

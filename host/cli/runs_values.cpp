@@ -43,7 +43,7 @@ Json json_of(const MetricsRow& row) {
 }
 
 void print_row(const MetricsRow& row, bool json, std::ostream& out) {
-  out << (json ? json_line(json_of(row)) + "\n" : text_of(row));
+  out << (json ? json_line(json_of(row)) + "\n" : fitted(text_of(row)));
 }
 
 bool is_dumb() {
@@ -166,7 +166,7 @@ int tail_run(const RunsArgs& args, std::ostream& out) {
     });
     for (const MetricsRow& row : rows) print_row(row, args.json, out);
     rows.clear();
-    if (!out.flush()) ddh::fail(DDH_RESOURCE_EXHAUSTED, kStdoutFailed);
+    if (!out.flush()) throw OutputError();
   };
   bool alive = args.follow && is_alive(folder);
   read();

@@ -56,9 +56,9 @@ const Section* find_section(const std::vector<Section>& sections, const std::str
 // Refuses a word of another program for a key, if it is known.
 void refuse_known_word(const Wish& wish) {
   const std::string value = wish.value.is_string() ? wish.value.get<std::string>() : shown(wish.value);
-  const std::string ours = our_option(wish.key, value);
-  if (!ours.empty() && !ours.starts_with(wish.key + "="))
-    ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", where(wish), "; here it is ", ours);
+  const std::string hint = hint_of_option(wish.key, value);
+  if (!hint.empty() && hint.find(" " + wish.key + "=") == std::string::npos)
+    ddh::fail(DDH_INVALID_ARGUMENT, "unknown key '", wish.key, "' ", where(wish), "; ", hint);
 }
 
 [[noreturn]] void unknown_section(const Wish& wish, const std::vector<Section>& sections) {
@@ -151,10 +151,11 @@ bool is_not_given(const Option& option, const Json& value) {
   return value.is_null() && !has_word && option.takes("null") == option.preset.is_null();
 }
 
+bool takes_only_text(const Option& option) { return option.takes("string") && option.types.size() == 1; }
+
 // A word that parses as JSON but must be a string: run.name=2024.
 Json value_for(const Option& option, const Wish& wish) {
-  const bool only_text = option.takes("string") && option.types.size() == 1;
-  if (!wish.from_file && only_text && !wish.value.is_string() && !wish.value.is_null()) return wish.text;
+  if (!wish.from_file && takes_only_text(option) && !wish.value.is_string() && !wish.value.is_null()) return wish.text;
   return wish.value;
 }
 
@@ -194,6 +195,7 @@ class Reader {
     if (section == nullptr) unknown_section(wish, sections_);
     const std::string name = tail_of(wish.key);
     if (name.empty()) return read_section(wish, *section);
+    check_form(wish, *section, section->schema.find(name));
     if (is_object(wish, *section, name) || is_entry(wish, *section, name)) return;
     const Option* option = section->schema.find(name);
     const Alias* alias = option == nullptr ? section->schema.find_alias(name) : nullptr;
@@ -227,6 +229,13 @@ class Reader {
  private:
   static std::string key_of(const Option& option, const std::string& key) {
     return option.sets.empty() ? key : option.sets;
+  }
+
+  // What begins as JSON must be JSON, unless the option takes a text.
+  void check_form(const Wish& wish, const Section& section, const Option* option) const {
+    const bool is_open = option == nullptr && !plugin_sections_ && is_plugin_section(section.name);
+    if (wish.problem.empty() || is_open || (option != nullptr && takes_only_text(*option))) return;
+    ddh::fail(DDH_INVALID_ARGUMENT, "the value of '", wish.key, "': ", wish.problem);
   }
 
   static void read_section(const Wish& wish, const Section& section) {

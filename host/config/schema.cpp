@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <span>
+#include <sstream>
 
 #include "base/json.hpp"
 #include "base/text.hpp"
@@ -211,15 +213,35 @@ struct Said {
 // " (did you mean bf16?)": the legal value that another program calls so, or the nearest one; "": none is near.
 std::string hint_for(const Option& option, const Json& value, const std::string& key) {
   const std::string word = value.is_string() ? value.get<std::string>() : value.dump();
-  const std::string ours = our_value(key, word);
   std::vector<std::string> legal;
-  for (const Json& one : option.legal) {
-    if (!one.is_string()) continue;
-    legal.push_back(one.get<std::string>());
-    if (ours == key + "=" + legal.back()) return " (here it is " + legal.back() + ")";
+  for (const Json& one : option.legal)
+    if (one.is_string()) legal.push_back(one.get<std::string>());
+  if (const std::string ours = legal_value(key, word, legal); !ours.empty()) return " (here it is " + ours + ")";
+  if (const std::string near = nearest(word, legal); !near.empty()) return " (did you mean " + near + "?)";
+  const std::string theirs = nearest_value_word(key, word), ours = legal_value(key, theirs, legal);
+  return ours.empty() ? "" : " (if it means " + theirs + ", here it is " + ours + ")";
+}
+
+// " (write [0.9,0.95])": what a value of another type may have meant; "": not known.
+std::string form_hint(const Option& option, const Json& value, const std::string& key) {
+  if (!option.legal.is_null()) return hint_for(option, value, key);
+  std::string word = value.is_string() ? value.get<std::string>() : value.dump();
+  if (option.takes("array") && value.is_string() && word.find(',') != std::string::npos) {
+    Json list = Json::array();
+    std::istringstream items(word);
+    for (std::string item; std::getline(items, item, ',');) {
+      const Json one = Json::parse(json_number(item), nullptr, /*allow_exceptions=*/false);
+      list.push_back(one.is_number() ? one : Json(item));
+    }
+    return " (write '" + plain_text(list.dump(), kShownValue) + "')";
   }
-  const std::string near = nearest(word, legal);
-  return near.empty() ? "" : " (did you mean " + near + "?)";
+  if (!option.takes("boolean")) return "";
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const auto& [on, off] : {std::pair("true", "false"), {"yes", "no"}, {"on", "off"}, {"1", "0"}, {"y", "n"}}) {
+    if (word == on) return " (write true)";
+    if (word == off) return " (write false)";
+  }
+  return "";
 }
 
 [[noreturn]] void refuse(const Option& option, const Json& value, const Said& said, const std::string& why) {
@@ -228,10 +250,10 @@ std::string hint_for(const Option& option, const Json& value, const std::string&
   if (option.legal.is_null() && option.spellings.is_object())
     for (const auto& [word, meaning] : option.spellings.items())
       if (word != "null") words += " or " + word;
+  const std::string type = option.takes("boolean") && option.types.size() == 1 ? "true or false" : option.type_text();
   const bool has_one_value = option.legal.is_array() && option.legal.size() == 1;
-  ddh::fail(DDH_INVALID_ARGUMENT, said.key, " = ", said.value, " ", said.where, " ", why, "; it takes ",
-            option.type_text(), words, legal.empty() ? "" : ", ", legal,
-            has_one_value ? " (" + option.description + ")" : "",
+  ddh::fail(DDH_INVALID_ARGUMENT, said.key, " = ", said.value, " ", said.where, " ", why, "; it takes ", type, words,
+            legal.empty() ? "" : ", ", legal, has_one_value ? " (" + option.description + ")" : "",
             value == Json("auto") ? "; leave it out for the default" : "");
 }
 
@@ -349,7 +371,7 @@ Json checked_value(const Option& option, Json value, const std::string& key, con
     refuse(option, value, said, beyond_integers(option, value));
   if (!type_fits && option.takes("number") && is_beyond_numbers(value))
     refuse(option, value, said, "is beyond the range of numbers");
-  if (!type_fits) refuse(option, value, said, "has the wrong type");
+  if (!type_fits) refuse(option, value, said, "has the wrong type" + form_hint(option, value, key));
   // 2e3 for an integer: the getters return 2000.
   if (value.is_number_float() && option.takes("integer") && !option.takes("number"))
     value = static_cast<int64_t>(value.get<double>());

@@ -49,15 +49,16 @@ Json parse_file(const std::string& text, const fs::path& file) {
   }
 }
 
-// An argument as JSON if it parses, else as text.
-Json parse_word(const Override& over) {
+// An argument as JSON if it parses, else as text. `problem`: it begins as JSON, but is none; for an option that takes a text
+// it is one: --page '[::1]:0'.
+Json parse_word(const Override& over, std::string& problem) {
   const bool is_nested = !over.text.empty() && (over.text.front() == '{' || over.text.front() == '[');
   try {
     Json value = read_json(over.text);
     return value.is_null() && over.source.rfind("--", 0) == 0 ? Json(over.text) : value;  // a flag's value is a name
   } catch (const JsonError& error) {
     if (const std::string number = json_number(over.text); number != over.text) return read_json(number);
-    if (is_nested) ddh::fail(DDH_INVALID_ARGUMENT, "the value of '", over.key, "': ", error.what());
+    if (is_nested) problem = error.what();
     return over.text;
   }
 }
@@ -77,7 +78,10 @@ UserConfig UserConfig::read(const fs::path& file, const std::vector<Override>& o
   UserConfig user;
   if (!file.empty()) user.add_file(read_file(file), file);
   for (const Override& over : overrides) {
-    user.wishes_.push_back({over.key, parse_word(over), over.text, false, over.source, fs::current_path()});
+    std::string problem;
+    Json value = parse_word(over, problem);
+    user.wishes_.push_back({over.key, std::move(value), over.text, false, over.source, fs::current_path()});
+    user.wishes_.back().problem = problem;
   }
   return user;
 }

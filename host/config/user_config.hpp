@@ -29,6 +29,7 @@ struct Wish {
   std::string source;          // for messages: "the command line", "'gpt.json'"
   std::filesystem::path base;  // base of relative paths
   bool replaced = false;       // of the file: it counts no more, because of what the command line says
+  std::string problem = {};  // why the text is no JSON, although it begins as such; an option that takes a text has it
 };
 
 // Later values win over earlier ones.

@@ -42,6 +42,36 @@ std::string looked_up(const Json& words, const std::string& word) {
   return "";
 }
 
+// The entry of this part for an option: the one for its whole name wins over the one for what follows its last dot, and the
+// one with its value over that without.
+std::string entry_of_option(const std::string& part, std::string_view name, const std::string& value) {
+  const size_t dot = name.rfind('.');
+  const std::string whole = plain_word(name);
+  const std::string last = plain_word(dot == std::string_view::npos ? name : name.substr(dot + 1));
+  const std::string with = "_" + plain_word(value);
+  std::string out;
+  for (const std::string& word : {whole + with, whole, last + with, last})
+    for_each_table("words", part, [&](const Json& words) {
+      if (out.empty()) out = looked_up(words, word);
+    });
+  return out;
+}
+
+// "a or b" as its parts.
+std::vector<std::string> alternatives(std::string text) {
+  constexpr std::string_view kOr = " or ";
+  std::vector<std::string> out;
+  for (size_t at = text.find(kOr); at != std::string::npos; at = text.find(kOr)) {
+    out.push_back(text.substr(0, at));
+    text.erase(0, at + kOr.size());
+  }
+  out.push_back(text);
+  return out;
+}
+
+// Whether the word is the name of an option alone: no value, and no section.
+bool is_plain_name(const std::string& word) { return word.find_first_of("=.") == std::string::npos; }
+
 std::string with_value(std::string text, const std::string& value) {
   if (const size_t star = text.find('*'); star != std::string::npos) {
     const bool is_whole = star == 0 || text[star - 1] == '=' || text[star - 1] == ' ';
@@ -87,19 +117,23 @@ std::string our_command(std::string_view word) {
 }
 
 std::string our_option(std::string_view name, const std::string& value) {
-  const size_t dot = name.rfind('.');
-  const std::string tail = plain_word(dot == std::string_view::npos ? name : name.substr(dot + 1));
-  std::string out;
-  for_each_table("words", "options", [&](const Json& words) {
-    if (out.empty()) out = looked_up(words, tail);
-  });
-  return with_value(out, value);
+  const std::string ours = entry_of_option("options", name, value);
+  const size_t star = ours.find("=*");
+  // The value may be another program's word, too.
+  const std::string both = star == std::string::npos ? "" : our_value(ours.substr(0, star), value);
+  return both.empty() ? with_value(ours, value) : both + ours.substr(star + 2);
+}
+
+std::string hint_of_option(std::string_view name, const std::string& value) {
+  const std::string ours = our_option(name, value);
+  return ours.empty() ? entry_of_option("sentences", name, value) : "here it is " + ours;
 }
 
 std::string nearest_option_word(std::string_view name) {
   std::vector<std::string> all;
   for_each_table("words", "options", [&](const Json& words) {
-    for (const auto& [word, ours] : words.items()) all.push_back(word);
+    for (const auto& [word, ours] : words.items())
+      if (is_plain_name(word)) all.push_back(word);
   });
   constexpr size_t kMistakes = 2;
   const std::string plain = plain_word(name), near = nearest(plain, all);
@@ -114,11 +148,29 @@ std::string our_value(const std::string& key, std::string_view value) {
   return out.empty() ? "" : key + "=" + out;
 }
 
+std::string nearest_value_word(const std::string& key, std::string_view value) {
+  std::vector<std::string> all;
+  for_each_table("words", "values", [&](const Json& values) {
+    if (!values.contains(key)) return;
+    for (const auto& [word, ours] : values[key].items()) all.push_back(plain_word(word));
+  });
+  return nearest(plain_word(value), all);
+}
+
+std::string legal_value(const std::string& key, std::string_view word, const std::vector<std::string>& legal) {
+  const std::string ours = our_value(key, word);
+  if (ours.empty()) return "";
+  const std::vector<std::string> values = alternatives(ours.substr(key.size() + 1));
+  const auto at = std::find_first_of(legal.begin(), legal.end(), values.begin(), values.end());
+  return at == legal.end() ? "" : *at;
+}
+
 std::vector<std::string> words_of_option(const std::string& key) {
   std::vector<std::string> out;
   for_each_table("words", "options", [&](const Json& words) {
     for (const auto& [word, ours] : words.items())
-      if (ours.get<std::string>().starts_with(key + "=")) out.push_back(word);
+      if (ours.get<std::string>().starts_with(key + "=") && is_plain_name(word) && !key.ends_with("." + word))
+        out.push_back(word);
   });
   return out;
 }
@@ -138,8 +190,15 @@ Cost cost_of(const std::string& kind, const std::string& name) {
   for_each_table("costs", kind, [&](const Json& costs) {
     for (const auto& [names, cost] : costs.items())
       if (is_word_of(names, name))
-        out = {cost.value("bytes", ""), cost.value("time", ""), cost.value("example", ""), cost.value("smoke", "")};
+        out = {cost.value("bytes", ""), cost.value("time", ""), cost.value("example", ""), cost.value("with", ""),
+               cost.value("smoke", "")};
   });
+  if (kind == "option")
+    for_each_table("costs", "examples", [&](const Json& examples) {
+      if (!examples.contains(name)) return;
+      out.example = examples[name].value("value", "");
+      out.with = examples[name].value("with", "");
+    });
   if (kind != "option" || !out.bytes.empty() || !out.time.empty()) return out;
   const std::string section = name.substr(0, name.find('.'));
   for_each_table("costs", "none", [&](const Json& free) {

@@ -14,6 +14,10 @@ namespace ddhost {
 namespace {
 
 constexpr std::array<int, 6> kTerminalColors = {34, 33, 32, 31, 35, 36};
+constexpr std::string_view kMarks = "*o+x#@";  // of lines that have no color
+
+// How a line is told from the others.
+enum class Look { plain, colors, marks };
 
 struct Cell {
   unsigned dots = 0;
@@ -39,14 +43,18 @@ class Canvas {
   [[nodiscard]] long wide() const { return static_cast<long>(2 * columns_); }
   [[nodiscard]] long high() const { return static_cast<long>(4 * rows_); }
 
-  [[nodiscard]] std::string row(size_t row, bool color) const {
+  [[nodiscard]] std::string row(size_t row, Look look) const {
     std::string out;
     for (size_t c = 0; c < columns_; ++c) {
       const Cell& cell = cells_[row * columns_ + c];
+      if (look == Look::marks) {
+        out += cell.dots == 0 ? ' ' : kMarks[cell.line % kMarks.size()];
+        continue;
+      }
       const unsigned code = 0x2800 + cell.dots;
       const std::string character = {static_cast<char>(0xE0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 0x3F)),
                                      static_cast<char>(0x80 | (code & 0x3F))};
-      const bool is_colored = color && cell.dots != 0;
+      const bool is_colored = look == Look::colors && cell.dots != 0;
       if (is_colored) out += ddh::str("\033[", kTerminalColors[cell.line % kTerminalColors.size()], "m");
       out += character;
       if (is_colored) out += "\033[0m";
@@ -76,7 +84,7 @@ void draw(const Chart& chart, const Scale& scale, Canvas& canvas) {
   }
 }
 
-std::string legend(const Chart& chart, size_t columns, bool color) {
+std::string legend(const Chart& chart, size_t columns, Look look) {
   std::string out;
   for (size_t l = 0; l < chart.lines.size(); ++l) {
     const Chart::Line& line = chart.lines[l];
@@ -84,8 +92,10 @@ std::string legend(const Chart& chart, size_t columns, bool color) {
     if (!line.points.empty()) text += ": " + short_number(line.points.back().y);
     if (line.points.empty()) text += ": no values";
     text = cut_to(text, columns > 4 ? columns - 4 : columns);
-    out += color ? ddh::str("  \033[", kTerminalColors[l % kTerminalColors.size()], "m■\033[0m ", text, "\n")
-                 : "  " + text + "\n";
+    if (look == Look::colors)
+      out += ddh::str("  \033[", kTerminalColors[l % kTerminalColors.size()], "m■\033[0m ", text, "\n");
+    else
+      out += (look == Look::marks ? ddh::str("  ", kMarks[l % kMarks.size()], " ") : "  ") + text + "\n";
   }
   return out;
 }
@@ -96,7 +106,8 @@ std::string as_braille(const Chart& chart, size_t columns, size_t rows, bool col
   constexpr size_t kLabel = 10, kLeast = 20;
   std::string out = cut_to(one_line(chart.title), columns) + "\n";
   const Scale scale = scale_of(chart);
-  if (scale.is_empty || columns < kLeast) return out + legend(chart, columns, color);
+  const Look look = color ? Look::colors : chart.lines.size() > 1 ? Look::marks : Look::plain;
+  if (scale.is_empty || columns < kLeast) return out + legend(chart, columns, look);
   const size_t wide = columns - kLabel - 2;
   Canvas canvas(wide, rows);
   draw(chart, scale, canvas);
@@ -108,13 +119,13 @@ std::string as_braille(const Chart& chart, size_t columns, size_t rows, bool col
   for (size_t row = 0; row < rows; ++row) {
     const std::string& label = labels[row];
     out += std::string(kLabel - std::min(kLabel, label.size()), ' ') + label + (label.empty() ? " │" : " ┤") +
-           canvas.row(row, color) + "\n";
+           canvas.row(row, look) + "\n";
   }
   const std::string first = short_number(scale.x.low), last = "step " + short_number(scale.x.high);
   const size_t used = first.size() + last.size();
   out += std::string(kLabel + 1, ' ') + "└" + std::string(used < wide ? 0 : 1, ' ') + first +
          std::string(used < wide ? wide - used : 1, ' ') + last + "\n";
-  return out + legend(chart, columns, color);
+  return out + legend(chart, columns, look);
 }
 
 }  // namespace ddhost

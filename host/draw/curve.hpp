@@ -59,7 +59,7 @@ struct Chart {
 };
 
 // For a terminal: dots of braille characters with axes and a legend, `columns` wide; below 20 columns only the legend.
-// `color`: one for each line.
+// `color`: one for each line; else several lines are drawn with a mark for each.
 std::string as_braille(const Chart& chart, size_t columns, size_t rows, bool color);
 // The element <svg>, which is a file of its own if `is_file`. It holds no script and refers to nothing.
 std::string as_svg(const Chart& chart, size_t width, size_t height, bool is_file);

@@ -75,16 +75,21 @@ struct Source {
   LoaderRecord* record;
 };
 
-Plugin find_plugin(const Source& source, const Role& role) {
-  const std::string& choice = source.choices.text(role.key);
-  const LoadGuard guard(source.record, ddh::str("loading ", kind_name(role.kind), " '", choice, "'"));
+// The plugin that `key` chooses. Another program's name for one gets ours.
+Plugin find_choice(const Source& source, int32_t kind, const std::string& key, const std::string& choice,
+                   const fs::path& base) {
+  const LoadGuard guard(source.record, ddh::str("loading ", kind_name(kind), " '", choice, "'"));
   try {
-    return source.registry.find(role.kind, choice, base_of(source.user, role));
+    return source.registry.find(kind, choice, base);
   } catch (const ddh::Error& error) {
-    const std::string ours = error.code() == DDH_NOT_FOUND ? our_value(role.key, choice) : "";
-    if (ours.empty()) throw;
-    ddh::fail(error.code(), "there is no ", kind_name(role.kind), " '", choice, "'; here it is ", ours);
+    const std::string ours = error.code() == DDH_NOT_FOUND ? our_value(key, choice) : "";
+    if (ours.empty() || ours == key + "=" + choice) throw;
+    ddh::fail(error.code(), "there is no ", kind_name(kind), " '", choice, "'; here it is ", ours);
   }
+}
+
+Plugin find_plugin(const Source& source, const Role& role) {
+  return find_choice(source, role.kind, role.key, source.choices.text(role.key), base_of(source.user, role));
 }
 
 // The user of a device that `auto` chose may not know that there is another.
@@ -131,9 +136,8 @@ std::vector<std::string> find_monitors(const Source& source, PreparedRun& plan, 
   const Wish* wish = source.user.find("monitor.plugins");
   std::vector<std::string> full_names;
   for (const auto& choice : source.choices.get<std::vector<std::string>>("monitor.plugins")) {
-    const LoadGuard guard(source.record, "loading monitor '" + choice + "'");
-    const Plugin plugin =
-        source.registry.find(DDH_KIND_MONITOR, choice, wish == nullptr ? fs::current_path() : wish->base);
+    const Plugin plugin = find_choice(source, DDH_KIND_MONITOR, "monitor.plugins", choice,
+                                      wish == nullptr ? fs::current_path() : wish->base);
     const std::string id = plugin.id();
     if (std::any_of(plan.monitors.begin(), plan.monitors.end(), [&](const Plugin& other) { return other.id() == id; }))
       ddh::fail(DDH_ALREADY_EXISTS, "monitor.plugins names the monitor '", id, "' twice; leave one of them out");

@@ -280,8 +280,10 @@ Plugin Registry::find_by_name(int32_t kind, const std::string& name) {
   for (const std::string& id : known) list += (list.empty() ? "" : ", ") + id;
   for (const fs::path& folder : folders_) searched += (searched.empty() ? "" : ", ") + folder.string();
   const std::string near = nearest(name, known);
+  if (!near.empty())
+    ddh::fail(DDH_NOT_FOUND, "there is no ", kind_name(kind), " '", name, "' (did you mean '", near,
+              "'?); there are: ", list);
   ddh::fail(DDH_NOT_FOUND, "there is no ", kind_name(kind), " '", name, "'",
-            near.empty() ? "" : " (did you mean '" + near + "'?)",
             list.empty() ? "; none was found" : "; there are: " + list, " (searched ", searched, ")");
 }
 

@@ -50,12 +50,39 @@ TEST_CASE("unknown flags, commands and values get the nearest one, or ours for a
   CHECK_THAT(mistake({"--dry-run", "--monitor", "weights_and_biases"}), Contains("wandb"));
   CHECK_THAT(mistake({"list", "modells"}), Contains("did you mean 'models'?"));
   CHECK_THAT(mistake({"explain", "learning_rate"}), Contains("optimizer.lr"));
+  CHECK_THAT(mistake({"explain", "tcp"}), Contains("comm.plugin=gloo"));
+  CHECK_THAT(mistake({"zero2"}), Contains("it is the name of a strategy: --strategy zero2"));
+  CHECK_THAT(mistake({"runs", "ls", "--older", "3"}), Contains("`ddhost runs ls`; `ddhost runs rm` has it"));
+  CHECK_THAT(mistake({"-v"}), Contains("here it is --version"));
+  CHECK_THAT(mistake({"--dry-run", "--monitor", "none"}), Contains("here it is monitor.plugins=[]"));
+  CHECK_THAT(mistake({"--dry-run", "--strategy", "HSDP"}), Contains("strategy.sharding_strategy=hybrid_shard"));
+}
+
+TEST_CASE("a strategy of another program is taken as a flag and as key=value alike", "[hints]") {
+  const Words with = {"--dry-run", "--model", toy_model()};
+  const Said flag = call_ddhost(joined(with, {"--strategy", "deepspeed_stage_2"}));
+  const Said key = call_ddhost(joined(with, {"strategy.plugin=deepspeed_stage_2"}));
+  CHECK(flag.code == 0);
+  CHECK(key.code == 0);
+  CHECK(key.out == flag.out);
+  CHECK_THAT(key.out, Contains("\"plugin\": \"zero2\""));
+}
+
+TEST_CASE("folders that were searched are named only where no name is near", "[hints]") {
+  CHECK_THAT(mistake({"--dry-run", "--strategy", "zero2x"}), !Contains("searched"));
+  CHECK_THAT(mistake({"--dry-run", "--strategy", "nothing_like_it"}), Contains("searched"));
 }
 
 TEST_CASE("what the parser refuses has a cure, and of two equal flags the last counts", "[hints]") {
   CHECK_THAT(mistake({"data", "peek", "--model", toy_model(), "--samples"}),
              Contains("--samples has no value; give one"));
-  CHECK_THAT(mistake({"explain"}), Contains("key|plugin is required; give it"));
+  CHECK_THAT(mistake({"explain"}), Contains("explain needs a word; give a key"));
+  CHECK_THAT(mistake({"completion"}), Contains("give bash, zsh or fish"));
+  CHECK_THAT(mistake({"runs", "show"}), Contains("runs show needs a run; give its name"));
+  CHECK_THAT(mistake({"runs", "diff", "a"}), Contains("runs diff compares two runs"));
+  CHECK_THAT(mistake({"list", "models", "b"}), Contains("'b' is a word too many for `ddhost list`"));
+  CHECK_THAT(mistake({"runs", "tail", "a", "-n", "0"}),
+             Contains("-n takes a number from 1 to 1000000, and '0' is none"));
   CHECK_THAT(mistake({"runs", "show", "a", "b"}),
              Contains("run has 2 values, and takes at most 1; leave the others out"));
   CHECK_THAT(mistake({"compare", "--strategies", "ddp,zero1", "--rounds", "0"}), Contains("; give another value"));
@@ -83,6 +110,8 @@ TEST_CASE("help fits into 80 columns, for each command", "[hints]") {
     check_width(said.out, 80);
   }
   CHECK_THAT(call_ddhost({"help", "train"}).out, Contains("--profile ") && !Contains("{"));
+  CHECK_THAT(call_ddhost({"runs", "ls", "--help"}).out, Contains("--last N ") && !Contains("UINT"));
+  CHECK(call_ddhost({"help", "help"}).out == call_ddhost({"help"}).out);
   CHECK(call_ddhost({"help", "plan"}).out == call_ddhost({"plan", "--help"}).out);
 }
 
@@ -116,6 +145,18 @@ TEST_CASE("inspect fits its width and shows the names that other programs have f
   check_width(said.out, 100);
 }
 
+TEST_CASE("inspect leaves out other programs' names for what a plugin does not have", "[hints]") {
+  const std::string zero3 = call_ddhost({"inspect", "zero3"}).out;
+  CHECK_THAT(zero3, Contains("strategy.stage3_prefetch_bucket_size") && !Contains("super_offload") &&
+                        !Contains("strategy.offload_param"));
+  CHECK_THAT(call_ddhost({"inspect", "zero3_offload"}).out, Contains("strategy.offload_param"));
+}
+
+TEST_CASE("explain says what the letters of a cost mean", "[hints]") {
+  CHECK_THAT(call_ddhost({"explain", "zero1"}).out, Contains("P: parameters of the model") && Contains("N: ranks"));
+  CHECK_THAT(call_ddhost({"explain", "run.name"}).out, !Contains("P: parameters"));
+}
+
 TEST_CASE("bash completes commands, flags, keys, values and plugins", "[hints]") {
   const TempFolder folder;
   const Said script = call_ddhost({"completion", "bash"});
@@ -127,11 +168,21 @@ TEST_CASE("bash completes commands, flags, keys, values and plugins", "[hints]")
          "try ddhost pla\ntry ddhost --strat\ntry ddhost --strategy zero3_\n"
          "try ddhost train.recom\ntry ddhost precision.compute = b\n"
          "try ddhost list sched\ntry ddhost plan --all\ntry ddhost explain train.recom\n"
-         "try ddhost runs rm --all\ntry ddhost runs plot --all\ntry ddhost runs --all\n";
-  REQUIRE(std::system(("bash " + folder.file("ddhost.bash") + " > " + folder.file("out")).c_str()) == 0);
+         "try ddhost runs rm --all\ntry ddhost runs plot --all\ntry ddhost runs --all\n"
+         "try ddhost runs show ''\ntry ddhost runs diff first sec\ntry ddhost runs rm --yes fi\n"
+         "try ddhost ckpt show run\n"
+         "try ddhost compare --strategies ddp,zero3_\ntry ddhost --monitor jsonl,cs\n";
+  for (const char* run : {"first", "second"}) {
+    std::filesystem::create_directories(folder.file("runs/" + std::string(run)));
+    std::ofstream(folder.file("runs/" + std::string(run) + "/run.lock"));
+  }
+  std::filesystem::create_directories(folder.file("runs/no_run"));
+  const std::string command = "cd " + folder.path().string() + " && bash ddhost.bash > out";
+  REQUIRE(std::system(command.c_str()) == 0);
   CHECK(read_text(folder.file("out")) ==
         "<plan>\n<--strategy>\n<zero3_offload>\n<train.recompute=>\n<bf16>\n<schedules>\n<--all-strategies>\n"
-        "<train.recompute>\n<--all-files>\n<>\n<--all-files>\n");
+        "<train.recompute>\n<--all-files>\n<>\n<--all-files>\n"
+        "<first second>\n<second>\n<first>\n<runs>\n<ddp,zero3_offload>\n<jsonl,csv>\n");
 }
 
 TEST_CASE("the scripts for zsh and fish are accepted by these shells", "[hints]") {

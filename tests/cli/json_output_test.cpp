@@ -56,8 +56,8 @@ TEST_CASE("list, inspect and explain print JSON", "[cli]") {
 }
 
 TEST_CASE("explain knows what each option costs, and each known cost is that of an option", "[cli]") {
-  for (const auto& [key, time] : {std::pair{"strategy.grad_buffer_bytes", "less makes"},
-                                  {"model.layers", "in proportion"},
+  for (const auto& [key, time] : {std::pair{"strategy.grad_buffer_bytes", "a lower value makes"},
+                                  {"model.layers", "it grows in proportion"},
                                   {"run.name", "none"},
                                   {"optimizer.lr", "none"}}) {
     INFO(key);

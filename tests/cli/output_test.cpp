@@ -2,8 +2,10 @@
 //
 // Outputs that can't be written: stdout, the log, the configuration, metrics. The run fails with a sentence and keeps what it
 // has trained.
+#include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <csignal>
 
 #include "fixtures/harness/skip.hpp"
 #include "fixtures/harness/toy_run.hpp"
@@ -59,6 +61,21 @@ TEST_CASE("every command fails with a sentence if its output can't be written", 
     INFO(words.front() << ": " << end.err);
     CHECK(end.code == 1);
     CHECK_THAT(end.err, Catch::Contains("can't write to stdout"));
+  }
+}
+
+TEST_CASE("a command whose reader has ended ends without a sentence", "[cli]") {
+  for (const Words& words : {Words{"list"}, Words{"inspect", "--markdown", toy_model()}, Words{"--dry-run"}}) {
+    Process process(joined(words, words.front() == "--dry-run" ? Words{"--model", toy_model()} : Words{}), [] {
+      std::array<int, 2> ends{};
+      if (pipe(ends.data()) != 0) _exit(126);
+      dup2(ends[1], STDOUT_FILENO);
+      close(ends[0]);
+      close(ends[1]);
+    });
+    CHECK(process.wait() == 128 + SIGPIPE);
+    INFO(process.err());
+    CHECK_THAT(process.err(), !Catch::Contains("can't write to stdout"));
   }
 }
 

@@ -44,14 +44,14 @@ with tempfile.TemporaryDirectory() as folder:
                         f"run.dir={folder}/{name}"], check=True, stdout=subprocess.DEVNULL)
     commands = [["runs", "ls", folder], ["runs", "show", f"{folder}/first"], ["runs", "diff", f"{folder}/first", f"{folder}/second"],
                 ["plan", "--model", TOY, "--nproc", "4", "--all-strategies"], ["inspect", "zero1"], ["list"],
-                ["explain", "train.recompute"]]
+                ["explain", "train.recompute"], ["explain", "zero3_offload"], ["runs", "tail", f"{folder}/first"]]
     for columns in (40, 60, 80, 120, 200):
         for words in commands:
             text = printed(columns, words).replace("\r", "")
             require(len(text) > 100, f"{words} prints {text!r}")
             for line in text.split("\n"):
-                # A word cannot be broken: the name of an option or a path may be longer than the terminal is wide.
-                is_word = len(line.split()) == 1
+                # A word stays whole, so that a path can be copied; explain and inspect divide the names of options.
+                is_word = len(line.split()) == 1 and ("/" in line or words[0] not in ("explain", "inspect"))
                 require(len(line) <= columns or is_word, f"{words} at {columns} columns prints {len(line)}: {line!r}")
     # A serial line knows no width.
     text = printed(0, ["runs", "ls", folder], COLUMNS="50").replace("\r", "")

@@ -337,10 +337,11 @@ int plan_run(const CommandLine& line, Registry& registry, std::ostream& out) {
     const std::optional<uint64_t> memory = line.planning.memory_bytes;
     out << (line.planning.json ? json_document(json_of(all, memory))
                                : text_of(all, memory, terminal_columns(STDOUT_FILENO, SIZE_MAX)));
-    if (!out.flush()) ddh::fail(DDH_RESOURCE_EXHAUSTED, kStdoutFailed);
+    if (!out.flush()) throw OutputError();
     return {};
   };
   const Outcome outcome = launch(LaunchArgs{}, prepare, record);
+  if (outcome.sentence == kStdoutFailed) throw OutputError();
   if (!outcome.sentence.empty()) print_sentence(outcome.sentence);
   return outcome.exit_code;
 }

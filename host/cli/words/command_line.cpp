@@ -15,6 +15,7 @@
 #include "base/text.hpp"
 #include "cli/words/ckpt_words.hpp"
 #include "cli/words/foreign_words.hpp"
+#include "cli/words/mistakes.hpp"
 #include "cli/words/parser_flags.hpp"
 #include "cli/words/usage.hpp"
 #include "config/host_schema.hpp"
@@ -253,9 +254,10 @@ Lookups add_lookups(CLI::App& app, CommandLine& line) {
 }
 
 // `train` may be left out, and `help COMMAND` is `COMMAND --help`. Refuses a command that there is none of.
-std::vector<std::string> with_command(std::vector<std::string> words, const std::vector<CommandWords>& commands) {
+std::vector<std::string> with_command(std::vector<std::string> words, const std::vector<CommandWords>& commands,
+                                      const KindOfPlugin& kind_of) {
   if (!words.empty() && words[0] == "help") {
-    words.erase(words.begin());
+    while (!words.empty() && words[0] == "help") words.erase(words.begin());
     words.insert(words.begin() + (words.empty() ? 0 : 1), "--help");
     if (words.size() == 1) return words;
   }
@@ -272,26 +274,11 @@ std::vector<std::string> with_command(std::vector<std::string> words, const std:
   std::vector<std::string> names;
   for (const CommandWords& command : commands) names.push_back(command.name);
   const bool is_command = is_word && std::find(names.begin(), names.end(), words[0]) != names.end();
-  if (is_word && !is_command) end_with_usage_error(unknown_command(words[0], names));
+  if (is_word && !is_command) end_with_usage_error(unknown_command(words[0], names, kind_of));
   const std::array<std::string, 3> own = {"-h", "--help", "--version"};
   const bool is_of_program = !words.empty() && std::find(own.begin(), own.end(), words[0]) != own.end();
   if (!is_command && !is_of_program) words.insert(words.begin(), "train");
   return words;
-}
-
-// Names the first flag that the command does not have.
-[[noreturn]] void end_with_unknown_flag(const CLI::App& app, const std::vector<std::string>& arguments,
-                                        const std::string& otherwise) {
-  const std::vector<CommandWords> commands = words_of(app);
-  const auto command = std::find_if(commands.begin(), commands.end(),
-                                    [&](const CommandWords& one) { return one.name == arguments.front(); });
-  for (const std::string& word : app.remaining(/*recurse=*/true)) {
-    if (!word.starts_with('-') || command == commands.end()) continue;
-    const auto at = std::find(arguments.begin(), arguments.end(), word);
-    const bool has_next = at != arguments.end() && at + 1 != arguments.end() && !(at + 1)->starts_with('-');
-    end_with_usage_error(unknown_flag(word, has_next ? *(at + 1) : "", *command));
-  }
-  end_with_usage_error(otherwise);
 }
 
 void finish_lookups(const Lookups& lookups, const CLI::App& app, CommandLine& line) {
@@ -356,7 +343,7 @@ std::vector<CLI::App*> add_batch_systems(CLI::App& app, RunWords& given, Command
 
 }  // namespace
 
-CommandLine parse_command_line(int argc, const char* const* argv) {
+CommandLine parse_command_line(int argc, const char* const* argv, const KindOfPlugin& kind_of) {
   CommandLine line;
   line.words.assign(argv + std::min(argc, 1), argv + argc);
   CLI::App app("ddhost trains a model on several ranks; strategy, model, optimizer and transport are plugins.",
@@ -416,7 +403,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   } catch (const ddh::Error& error) {
     end_with_usage_error(error.what());
   }
-  arguments = with_command(std::move(arguments), words_of(app));
+  arguments = with_command(std::move(arguments), words_of(app), kind_of);
   if (!arguments.empty() && arguments.front() == "compare") join_list(arguments, "--model");
   let_last_flag_count(app);
   line.is_bare = argc <= 1;
@@ -445,16 +432,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   } catch (const CLI::Success& wish) {
     throw CommandLineExit{app.exit(wish)};  // --version
   } catch (const CLI::ParseError& error) {
-    if (ckpt->parsed() && ckpt->get_subcommands().empty())
-      end_with_usage_error("ckpt needs an action: ls, show, verify, diff, prune or import");
-    if (ckpt->parsed() && ckpt->get_subcommands().front()->get_name() == "diff" &&
-        error.get_name() == "ArgumentMismatch")
-      end_with_usage_error("ckpt diff compares two checkpoints; give two folders");
-    if (of_runs->parsed() && of_runs->get_subcommands().empty())
-      end_with_usage_error("runs needs an action: ls, show, tail, plot, diff or rm");
-    if (data->parsed() && data->get_subcommands().empty()) end_with_usage_error("data needs an action: peek");
-    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) end_with_unknown_flag(app, arguments, error.what());
-    end_with_usage_error(with_cure(error.get_name(), error.what()));
+    end_with_usage_error(mistake_text(app, arguments, error));
   } catch (const ddh::Error& error) {
     end_with_usage_error(error.what());
   }

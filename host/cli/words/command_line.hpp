@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -138,7 +139,9 @@ struct CommandLineExit {
   int code;
 };
 
-// Throws CommandLineExit.
-CommandLine parse_command_line(int argc, const char* const* argv);
+// "model" for "gpt": the kind of the plugin of this name; "": there is none.
+using KindOfPlugin = std::function<std::string(const std::string&)>;
+// Throws CommandLineExit. `kind_of`: for the mistake of a plugin's name in place of a command.
+CommandLine parse_command_line(int argc, const char* const* argv, const KindOfPlugin& kind_of = {});
 
 }  // namespace ddhost

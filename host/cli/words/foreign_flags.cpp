@@ -66,8 +66,10 @@ void ForeignFlags::give(const std::string& word, const Json& entry, const std::s
   const char* const key = has_file_ && entry.contains("sets_beside_file") ? "sets_beside_file" : "sets";
   if (const auto at = by_value.find(value); at != by_value.end()) return add_words(*at, ours);
   if (entry.value("keeps", false)) {  // a word of ours, too
-    ours.push_back(word);
-    ours.push_back(value);
+    if (word.starts_with("--"))
+      ours.insert(ours.end(), {word, value});
+    else
+      ours.push_back(word + "=" + value);
   } else if (entry.contains("is")) {
     ours.push_back(entry["is"].get<std::string>());
     if (word.starts_with("--")) given_[ours.back()] = word;

@@ -260,7 +260,8 @@ class ForeignWords {
     const std::string key = word.substr(begin, equals - begin);
     for (const ForeignTable& table : foreign_tables())
       if (const auto at = table.words.find(key); at != table.words.end()) {
-        flags_.give(key, *at, word.substr(equals + 1), ours);
+        const Json& entry = at->contains("as") ? table.flags.at(at->at("as").get<std::string>()) : *at;
+        flags_.give(key, entry, word.substr(equals + 1), ours);
         return true;
       }
     if (begin > 0) ours.push_back(word.substr(begin));

@@ -2,6 +2,7 @@
 #include "cli/words/known_options.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <utility>
 
@@ -10,6 +11,10 @@
 
 namespace ddhost {
 namespace {
+
+constexpr std::array<int32_t, 9> kKinds = {DDH_KIND_STRATEGY, DDH_KIND_MODEL,  DDH_KIND_OPTIMIZER,
+                                           DDH_KIND_COMM,     DDH_KIND_DEVICE, DDH_KIND_SCHEDULE,
+                                           DDH_KIND_MONITOR,  DDH_KIND_FORMAT, DDH_KIND_CODEC};
 
 void add_all(std::vector<KnownOption>& to, const std::string& section, const std::string& plugin,
              const Schema& schema) {
@@ -24,10 +29,17 @@ void add_all(std::vector<KnownOption>& to, const std::string& section, const std
 }  // namespace
 
 int32_t kind_named(const std::string& name) {
-  for (const int32_t kind : {DDH_KIND_STRATEGY, DDH_KIND_MODEL, DDH_KIND_OPTIMIZER, DDH_KIND_COMM, DDH_KIND_DEVICE,
-                             DDH_KIND_SCHEDULE, DDH_KIND_MONITOR, DDH_KIND_FORMAT, DDH_KIND_CODEC})
+  for (const int32_t kind : kKinds)
     if (kind_name(kind) == name) return kind;
   return 0;
+}
+
+std::string kind_of_plugin(const Registry& registry, const std::string& name) {
+  for (const int32_t kind : kKinds)
+    if (const std::vector<std::string> ids = registry.ids_of(kind);
+        std::find(ids.begin(), ids.end(), name) != ids.end())
+      return kind_name(kind);
+  return "";
 }
 
 std::vector<PluginFacts> known_plugins(const Registry& registry, const std::vector<std::filesystem::path>& files) {

@@ -24,6 +24,8 @@ struct KnownOption {
 
 // The kind of that name, "strategy"; 0: there is none.
 int32_t kind_named(const std::string& name);
+// "model" for "gpt": the kind of the plugin of that name, as the notes of libraries say; "": there is none.
+std::string kind_of_plugin(const Registry& registry, const std::string& name);
 // The plugins of these files and the linked ones, in the order of `ddhost list`, each name once. Files that can't be used
 // are left out.
 std::vector<PluginFacts> known_plugins(const Registry& registry, const std::vector<std::filesystem::path>& files);

@@ -40,6 +40,10 @@ TEST_CASE("lines are broken at blanks, and what follows is indented", "[terminal
   CHECK(wrapped("  kept indent", 40) == "  kept indent");
   CHECK(wrapped("averylongword and", 5) == "averylongword\nand");  // a word stays whole
   CHECK(wrapped("line\n", 10) == "line\n");
+  CHECK(wrapped("of strategy.offload_optimizer.device", 20, 2, LongWords::divide) ==
+        "of\n  strategy.offload_\n  optimizer.device");
+  for (const std::string& line : lines_of(wrapped(std::string(200, 'x'), 20, 4, LongWords::divide)))
+    CHECK(columns_of(line) <= 20);
 }
 
 TEST_CASE("columns of a table that do not fit follow below with the labels of the rows", "[terminal]") {

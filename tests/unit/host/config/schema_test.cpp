@@ -169,4 +169,6 @@ TEST_CASE("the nearest name is given only when it is near", "[schema]") {
   CHECK(nearest("stepz", {"lr", "steps", "stop"}) == "steps");
   CHECK(nearest("zebra", {"lr", "steps"}).empty());
   CHECK(nearest("ab", {"xy"}).empty());
+  CHECK(nearest("tcp", {"ddp"}).empty());
+  CHECK(nearest("lst", {"list"}) == "list");
 }

@@ -27,6 +27,33 @@ TEST_CASE("capital letters and the marks between words make no difference", "[wo
   CHECK(our_command("Evaluate") == "eval");
 }
 
+TEST_CASE("a whole name wins over its last part, and an entry with the value over that without", "[words]") {
+  CHECK(our_option("optimizer.params.lr", "0.1") == "optimizer.lr=0.1");
+  CHECK(our_option("zero_optimization.stage", "2") == "--strategy zero2");
+  CHECK(our_option("zero_optimization.stage", "0") == "--strategy ddp");
+  CHECK(our_option("fp16.enabled", "true") == "precision.compute=fp16");
+  CHECK(our_option("fp16.enabled", "false") == "precision.compute=fp32");
+  CHECK(our_option("dataset", "mnist") == "model.dataset=mnist");
+  CHECK(our_option("dataset", "/data/text") == "data.path=/data/text");
+  CHECK(nearest_option_word("fp16.enabledx").empty());
+}
+
+TEST_CASE("the value of an option may be another program's word too", "[words]") {
+  CHECK(our_option("optimizer.type", "FusedAdam") == "optimizer.plugin=adamw");
+  CHECK(our_option("model.type", "mobilenet") == "model.plugin=cnn model.network=mobilenet_v2");
+  CHECK(our_option("model.type", "gpt") == "model.plugin=gpt");
+  CHECK(legal_value("model.size", "small", {"gpt2", "custom"}) == "gpt2");
+  CHECK(legal_value("model.size", "small", {"Ti", "S"}) == "S");
+  CHECK(legal_value("model.size", "small", {"huge"}).empty());
+}
+
+TEST_CASE("an option without a counterpart has a sentence", "[words]") {
+  CHECK_THAT(hint_of_option("train_batch_size", "48"), Contains("give data.micro_batch=N"));
+  CHECK_THAT(hint_of_option("compile", "true"), Contains("leave it out"));
+  CHECK(hint_of_option("lr", "0.1") == "here it is optimizer.lr=0.1");
+  CHECK(hint_of_option("something_else", "1").empty());
+}
+
 TEST_CASE("words are found from ours too, for explanations", "[words]") {
   CHECK_THAT(words_of_option("optimizer.lr"), Catch::VectorContains(std::string("learning_rate")));
   CHECK_THAT(words_of_value("strategy.plugin", "zero2"), Catch::VectorContains(std::string("deepspeed_stage_2")));
@@ -66,6 +93,11 @@ TEST_CASE("an unknown key that another program has gets ours, a mistyped one the
   CHECK_THAT(said("train.step", "4"), Contains("did you mean 'train.steps'"));
   CHECK_THAT(said("precision.compute", "bf15"), Contains("did you mean bf16?"));
   CHECK_THAT(said("precision.compute", "bf16-mixed"), Contains("here it is bf16"));
+  CHECK_THAT(said("monitor.progress", "none"), Contains("here it is off"));
+  CHECK_THAT(said("train.lr", "0.1"), Contains("here it is optimizer.lr=0.1"));
+  CHECK_THAT(said("fp16.enabled", "true"), Contains("here it is precision.compute=fp16"));
+  CHECK_THAT(said("compile", "true"), Contains("leave it out"));
+  CHECK_THAT(said("run.quiet", "True"), Contains("(write true); it takes true or false"));
 }
 
 TEST_CASE("a table whose words are no texts is refused by name", "[words]") {

@@ -85,6 +85,9 @@ TEST_CASE("a chart is drawn for any values and any width", "[draw]") {
     }
   }
   CHECK(as_braille(chart, 80, 8, false).find("2 ┤") != std::string::npos);
+  const std::string marked = as_braille(chart, 80, 8, false);  // of several lines without colors
+  CHECK(marked.find("  * a: 2\n") != std::string::npos);
+  CHECK(marked.find("  o b") != std::string::npos);
   const std::string svg = as_svg(chart, 600, 300, /*is_file=*/true);
   CHECK(svg.find("<title>") == std::string::npos);
   CHECK(svg.find("&lt;title&gt;") != std::string::npos);
