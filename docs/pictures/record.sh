@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# record.sh SOURCE BUILD: makes the pictures of docs/first-hour.md again, with its commands and the program as it is now: two
+# record.sh SOURCE BUILD: makes the pictures of docs/first-hour.md again, with its commands and the program as it is now: three
 # of a terminal of 100 columns (recorded in tmux), two of pages. Needs tmux, Chromium, and a Python with Pillow (RECORD_PYTHON).
 set -euo pipefail
 source=$(cd "$1" && pwd) build=$(cd "$2" && pwd)
@@ -87,9 +87,11 @@ frames[0].save(sys.argv[1], save_all=True, append_images=frames[1:], duration=[5
 P
 
 echo "== another strategy, and the curves of both"
-terminal 40
+terminal 48
 run "$second"
-enter clear
+tmux capture-pane -p >"$folder/swap"
+picture "$folder/swap" "$out/swap.png" 48
+terminal 40
 run "$diff"
 run "$plot"
 tmux capture-pane -p >"$folder/plot"
@@ -100,5 +102,5 @@ echo "== six strategies"
 terminal 60
 run "$compare"
 ! grep 'the machine did other work' runs/compare/compare.md || { echo "record it on an idle machine"; exit 1; }
-screenshot "file://$PWD/runs/compare/compare.html" "$out/compare.png" 1000 900
+screenshot "file://$PWD/runs/compare/compare.html" "$out/compare.png" 1620 1180
 ls -l "$out"

@@ -28,15 +28,15 @@ constexpr const char* kLibraryPath = "LD_LIBRARY_PATH";
 constexpr const char* kOrders = "orders";  // in an order: the descriptor from which the next comes
 
 // The C library reads this variable when a program begins.
-void begin_again(Json order, const std::string& library_path) {
+[[noreturn]] void begin_again(Json order, const std::string& library_path) {
   ::setenv(kLibraryPath, library_path.c_str(), 1);
   order[kOrders] = ::fcntl(STDIN_FILENO, F_DUPFD, STDERR_FILENO + 1);
   const std::string text = json_line(order) + "\n";
   const Fd file(::memfd_create("orders", MFD_CLOEXEC));
   const bool is_written =
       file.get() >= 0 && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (!is_written || ::lseek(file.get(), 0, SEEK_SET) != 0 || ::dup2(file.get(), STDIN_FILENO) < 0) return;
-  ::execl("/proc/self/exe", "ddhost", "agent", nullptr);
+  if (is_written && ::lseek(file.get(), 0, SEEK_SET) == 0 && ::dup2(file.get(), STDIN_FILENO) >= 0)
+    ::execl("/proc/self/exe", "ddhost", "agent", nullptr);
   ddh::fail(DDH_RESOURCE_EXHAUSTED, "the agent can't begin again with another ", kLibraryPath, ": ",
             std::strerror(errno));
 }

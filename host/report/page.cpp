@@ -20,7 +20,7 @@ constexpr size_t kMostBytes = 300'000;
 
 constexpr const char* kStyle = R"(
 :root{color-scheme:light dark}
-body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:74rem;padding:0 1rem}
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:96rem;padding:0 1rem}
 h1{margin-bottom:.2rem}h2{margin-top:2.2rem;border-bottom:1px solid #8886}
 table{border-collapse:collapse;margin:.6rem 0;display:block;overflow-x:auto}
 td,th{padding:.18rem .7rem;border-bottom:1px solid #8883;text-align:left;white-space:nowrap}
