@@ -215,4 +215,9 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
   return best;
 }
 
+std::string with_article(const std::string& word) {
+  const bool has_vowel = !word.empty() && std::string_view("aeiou").find(word[0]) != std::string_view::npos;
+  return (has_vowel ? "an " : "a ") + word;
+}
+
 }  // namespace ddhost

@@ -46,6 +46,9 @@ std::string plain_text(std::string_view text, size_t most = kShownSentence);
 
 // For a terminal: control characters (but \n and \t) and bytes that are not UTF-8 become \x1b, \xff. Nothing is left out.
 std::string shown_text(std::string_view text);
+
+// "an optimizer"
+std::string with_article(const std::string& word);
 // How many bytes at the end of `text` belong to a character whose other bytes may follow.
 size_t unfinished_bytes(std::string_view text);
 

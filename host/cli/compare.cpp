@@ -32,8 +32,13 @@ std::vector<std::string> sizes_of(const std::string& model, const CommandLine& l
 
 int compare_strategies(const CommandLine& given, const Registry& registry, std::ostream& out) {
   CommandLine line = given;
-  require_known("model", line.compare.models, registry.ids_of(DDH_KIND_MODEL));
-  require_known("strategy", line.compare.strategies, registry.ids_of(DDH_KIND_STRATEGY));
+  for (const auto& [kind, names] :
+       {std::pair(DDH_KIND_MODEL, line.compare.models), std::pair(DDH_KIND_STRATEGY, line.compare.strategies)}) {
+    std::vector<std::string> unknown;
+    std::copy_if(names.begin(), names.end(), std::back_inserter(unknown),
+                 [&, of = kind](const std::string& name) { return !registry.knows(of, name); });
+    require_known(kind_name(kind), unknown, registry.ids_of(kind));
+  }
   const auto or_one = [](const std::vector<std::string>& list) {
     return list.empty() ? std::vector<std::string>{""} : list;
   };

@@ -60,9 +60,9 @@ struct Explanation {
     add("bytes", cost.bytes);
     add("time", cost.time);
     std::string symbols;
-    if (has_symbol(cost, 'P')) symbols = "P: parameters of the model, in fp32 and with two moments in the optimizer";
+    if (has_symbol(cost, 'P')) symbols = "P: parameters of the model";
     if (has_symbol(cost, 'N')) symbols += symbols.empty() ? "N: ranks" : "; N: ranks";
-    if (!symbols.empty()) add("where", symbols + "; bytes of each rank");
+    if (!symbols.empty()) add("where", symbols);
   }
   [[nodiscard]] std::string text(size_t columns) const {
     std::string out = wrapped(name, columns, 2, LongWords::divide) + '\n';

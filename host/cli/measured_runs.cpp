@@ -198,8 +198,7 @@ void choose_folder(CommandLine& line, const std::vector<ComparedCase>& cases) {
   };
   for (int n = 2; is_of_others(line.compare.out / kSettings); ++n) line.compare.out = first.string() + ddh::str("-", n);
   if (line.compare.out != first)
-    say(ddh::str("'", first.string(), "' holds a comparison with other settings; this one is in '",
-                 line.compare.out.string(), "'"));
+    say(ddh::str("'", first.string(), "' holds another comparison; this one is in '", line.compare.out.string(), "'"));
 }
 
 void require_known(const std::string& kind, const std::vector<std::string>& wanted,

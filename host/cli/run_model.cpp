@@ -236,6 +236,7 @@ void report(const std::string& note, const Outcome& outcome, ReportWishes wishes
       print_sentence("warning: '" + page + "' was not written: " + problem);
     else if (!wishes.is_quiet)
       out << "page: " << shown_text(shown_path(page)) << '\n' << std::flush;
+    out.clear();  // a reader that has ended costs the run nothing
   } catch (const std::exception& error) {
     print_sentence("warning: the end of the run is not noted in its folder: " + sentence_of(error));
   }

@@ -44,6 +44,7 @@ struct Facts {
   uint64_t parameters = 0;
   int64_t ranks = 1, steps = 0;
   bool evaluates = false, has_short_samples = false;
+  bool needs_evaluations = false;       // options go by their values
   std::vector<std::string> strategies;  // others than the run's, that can be planned: the least memory first
   std::vector<std::string> changes;     // options that make the run short
 };
@@ -118,6 +119,10 @@ class Smoke {
       parts_.back()["seconds"] = passed;
       return duration(passed);
     };
+    const auto say_failed = [&] {
+      out_ << (StopSignals::seen() != 0 ? "stopped " : "FAILED  ") << name << ": after " << seconds() << '\n'
+           << std::flush;
+    };
     parts_.push_back({{"name", name}, {"is_ok", false}});
     try {
       const std::string found = run_part();
@@ -125,11 +130,10 @@ class Smoke {
       parts_.back()["found"] = found;
       out_ << "ok      " << name << ": " << found << (found.empty() ? "" : ", ") << seconds() << '\n' << std::flush;
     } catch (const PartFailed& failed) {
-      out_ << (StopSignals::seen() != 0 ? "stopped " : "FAILED  ") << name << ": after " << seconds() << '\n'
-           << std::flush;
+      say_failed();
       throw;
     } catch (const ddh::Error& error) {
-      out_ << "FAILED  " << name << ": after " << seconds() << '\n' << std::flush;
+      say_failed();
       throw PartFailed{1, plain_text(error.what())};
     }
   }
@@ -203,6 +207,10 @@ class Smoke {
     }
     facts_.evaluates = std::any_of(programs.begin(), programs.end(),
                                    [](const Json& program) { return program.value("is_evaluated", false); });
+    const Json best = facts_.config["checkpoint"].value("best", Json::object());
+    facts_.needs_evaluations = train.value("patience", int64_t{0}) > 0 ||
+                               !best.value("metric", std::string()).empty() ||
+                               facts_.config["schedule"].value("type", std::string()) == "plateau";
     const auto set = [this](const char* key, const auto& value) {
       facts_.changes.push_back(ddh::str(key, "=", value));
     };
@@ -304,7 +312,8 @@ class Smoke {
     const fs::path from = trained / "checkpoints" / ddh::str("step-", std::max<int64_t>(1, facts_.steps - 1));
     words.insert(words.end(), {"--strategy", strategy, "--resume", fs::absolute(from).string(), "checkpoint.every=0",
                                "run.sample_tokens=0"});
-    if (facts_.evaluates) words.insert(words.end(), {"train.eval_every=0", "--resume-allow", "train.eval_every"});
+    if (facts_.evaluates && !facts_.needs_evaluations)
+      words.insert(words.end(), {"train.eval_every=0", "--resume-allow", "train.eval_every"});
     child("resumed-" + strategy, words);
     const PastRun before = run_of(trained), after = run_of(run);
     if (*before.loss == *after.loss) return "step " + std::to_string(after.last_step) + " has the same bits";

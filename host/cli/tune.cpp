@@ -3,6 +3,9 @@
 // cli/tune.cpp: `ddhost tune`: for each strategy the largest micro-batch that fits, by `ddhost plan`, with the number of
 // samples of a step unchanged; then a comparison of them.
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <ostream>
 
 #include "base/durable.hpp"
@@ -35,6 +38,28 @@ std::vector<std::string> with_model(const CommandLine& line, const char* command
   if (!line.compare.models.empty()) words.insert(words.end(), {"--model", line.compare.models.front()});
   return words;
 }
+
+// A folder for what children print, until the command ends.
+class Scratch {
+ public:
+  Scratch() {
+    std::string name = (fs::temp_directory_path() / "ddhost-tune-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr)
+      ddh::fail(DDH_PERMISSION_DENIED, "can't make a folder below '", fs::temp_directory_path().string(),
+                "': ", std::strerror(errno), "; set TMPDIR to a folder that this user may write to");
+    folder_ = name;
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    std::error_code ec;
+    fs::remove_all(folder_, ec);
+  }
+  [[nodiscard]] const fs::path& folder() const { return folder_; }
+
+ private:
+  fs::path folder_;
+};
 
 void print_tuned(const Json& json, std::ostream& out) { out << json_document(json); }
 
@@ -102,14 +127,10 @@ std::vector<ComparedCase> largest_that_fit(const CommandLine& line, const Batch&
 
 int tune_run(const CommandLine& given, std::ostream& out) {
   CommandLine line = given;
-  fs::path folder = line.compare.out;
-  require_own_folder(folder);
-  std::error_code ec;
-  fs::create_directories(folder / "rounds", ec);
-  if (ec)
-    ddh::fail(DDH_PERMISSION_DENIED, "'", folder.string(), "' can't be made: ", ec.message(), "; give another --out");
+  require_own_folder(line.compare.out);
   const StopSignals signals;
-  const fs::path asked = folder / "rounds";
+  const Scratch scratch;
+  const fs::path& asked = scratch.folder();
   const Batch batch = batch_of(line, asked);
   const uint64_t memory = line.compare.memory_bytes > 0
                               ? line.compare.memory_bytes
@@ -119,7 +140,7 @@ int tune_run(const CommandLine& given, std::ostream& out) {
     ddh::fail(DDH_RESOURCE_EXHAUSTED, "no strategy fits into ", bytes_text(memory), " per rank at ",
               batch.micro_batch * batch.accumulated, " samples per rank and step; give more --memory, or more ranks");
   choose_folder(line, cases);
-  folder = line.compare.out;
+  const fs::path folder = line.compare.out;
   MeasuredRuns runs(line, cases);
   const int code = runs.measure();
   line.compare.json ? runs.write_files() : runs.write_tables(out);

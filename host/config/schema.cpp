@@ -222,19 +222,25 @@ std::string hint_for(const Option& option, const Json& value, const std::string&
   return ours.empty() ? "" : " (if it means " + theirs + ", here it is " + ours + ")";
 }
 
-// " (write [0.9,0.95])": what a value of another type may have meant; "": not known.
+// " (write '[0.9,0.95]')" for "0.9, 0.95" and "(0.9,0.95)"; "": an item is of another type.
+std::string list_hint(const Option& option, std::string text) {
+  text.erase(std::remove_if(text.begin(), text.end(), [](char c) { return c == '(' || c == ')' || c == ' '; }),
+             text.end());
+  Json list = Json::array();
+  std::istringstream items(text);
+  for (std::string item; std::getline(items, item, ',');) {
+    const Json one = Json::parse(json_number(item), nullptr, /*allow_exceptions=*/false);
+    if (option.item_type != "string" && !one.is_number()) return "";
+    list.push_back(option.item_type == "string" ? Json(item) : one);
+  }
+  return " (write '" + plain_text(list.dump(), kShownValue) + "')";
+}
+
+// " (write true)": what a value of another type may have meant; "": not known.
 std::string form_hint(const Option& option, const Json& value, const std::string& key) {
   if (!option.legal.is_null()) return hint_for(option, value, key);
   std::string word = value.is_string() ? value.get<std::string>() : value.dump();
-  if (option.takes("array") && value.is_string() && word.find(',') != std::string::npos) {
-    Json list = Json::array();
-    std::istringstream items(word);
-    for (std::string item; std::getline(items, item, ',');) {
-      const Json one = Json::parse(json_number(item), nullptr, /*allow_exceptions=*/false);
-      list.push_back(one.is_number() ? one : Json(item));
-    }
-    return " (write '" + plain_text(list.dump(), kShownValue) + "')";
-  }
+  if (option.takes("array") && value.is_string() && word.find(',') != std::string::npos) return list_hint(option, word);
   if (!option.takes("boolean")) return "";
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
   for (const auto& [on, off] : {std::pair("true", "false"), {"yes", "no"}, {"on", "off"}, {"1", "0"}, {"y", "n"}}) {

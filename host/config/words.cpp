@@ -2,6 +2,7 @@
 #include "config/words.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 
 #include "base/text.hpp"
@@ -42,21 +43,6 @@ std::string looked_up(const Json& words, const std::string& word) {
   return "";
 }
 
-// The entry of this part for an option: the one for its whole name wins over the one for what follows its last dot, and the
-// one with its value over that without.
-std::string entry_of_option(const std::string& part, std::string_view name, const std::string& value) {
-  const size_t dot = name.rfind('.');
-  const std::string whole = plain_word(name);
-  const std::string last = plain_word(dot == std::string_view::npos ? name : name.substr(dot + 1));
-  const std::string with = "_" + plain_word(value);
-  std::string out;
-  for (const std::string& word : {whole + with, whole, last + with, last})
-    for_each_table("words", part, [&](const Json& words) {
-      if (out.empty()) out = looked_up(words, word);
-    });
-  return out;
-}
-
 // "a or b" as its parts.
 std::vector<std::string> alternatives(std::string text) {
   constexpr std::string_view kOr = " or ";
@@ -66,6 +52,44 @@ std::vector<std::string> alternatives(std::string text) {
     text.erase(0, at + kOr.size());
   }
   out.push_back(text);
+  return out;
+}
+
+// A word that means something else behind the dot of another program's key: "image.size".
+bool is_common_word(const std::string& word) {
+  constexpr std::array<std::string_view, 6> kCommon = {"size", "weights", "data", "v", "checkpoint", "dataset"};
+  return std::find(kCommon.begin(), kCommon.end(), word) != kCommon.end();
+}
+
+// "false", "0": the value of a switch that is off.
+bool is_off(const std::string& value) {
+  constexpr std::array<std::string_view, 5> kOff = {"false", "0", "no", "off", "none"};
+  return std::find(kOff.begin(), kOff.end(), plain_word(value)) != kOff.end();
+}
+
+// "model.size=S or model.size=gpt2" for "model.size=S or gpt2".
+std::string as_choices(const std::string& ours) {
+  const std::vector<std::string> all = alternatives(ours);
+  const std::string key = ours.substr(0, ours.find('=') + 1);
+  std::string out = all.front();
+  for (size_t i = 1; i < all.size(); ++i) out += " or " + key + all[i];
+  return out;
+}
+
+// The entry of this part for an option: the one for its whole name wins over the one for what follows its last dot, and the
+// one with its value over that without.
+std::string entry_of_option(const std::string& part, std::string_view name, const std::string& value) {
+  const size_t dot = name.rfind('.');
+  const std::string whole = plain_word(name);
+  const std::string last = plain_word(dot == std::string_view::npos ? name : name.substr(dot + 1));
+  const std::string with = "_" + plain_word(value);
+  std::string out;
+  std::vector<std::string> words = {whole + with, whole};
+  if (!is_common_word(last)) words.insert(words.end(), {last + with, last});
+  for (const std::string& word : words)
+    for_each_table("words", part, [&](const Json& words) {
+      if (out.empty()) out = looked_up(words, word);
+    });
   return out;
 }
 
@@ -125,8 +149,11 @@ std::string our_option(std::string_view name, const std::string& value) {
 }
 
 std::string hint_of_option(std::string_view name, const std::string& value) {
-  const std::string ours = our_option(name, value);
-  return ours.empty() ? entry_of_option("sentences", name, value) : "here it is " + ours;
+  const std::string entry = entry_of_option("options", name, value);
+  if (entry.empty()) return entry_of_option("sentences", name, value);
+  if (is_off(value) && entry.find('*') == std::string::npos && !entry.ends_with("fp32") && !entry.ends_with("ddp"))
+    return "leave it out";
+  return "here it is " + as_choices(our_option(name, value));
 }
 
 std::string nearest_option_word(std::string_view name) {

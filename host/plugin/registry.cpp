@@ -20,10 +20,6 @@ namespace fs = std::filesystem;
 namespace ddhost {
 namespace {
 
-std::string article(const std::string& word) {
-  return (std::string("aeiou").find(word[0]) == std::string::npos ? "a " : "an ") + word;
-}
-
 // "the optimizer 'adamw' and the optimizer 'sgd'"
 std::string contents_of(const ddh_module& module) {
   std::string text;
@@ -46,7 +42,7 @@ void require_one(int32_t kind, const std::string& name, bool is_linked, const st
   if (files.size() + (is_linked ? 1 : 0) < 2) return;
   std::string places = is_linked ? "this program" : "";
   for (const fs::path& file : files) places += (places.empty() ? "" : " and ") + file.string();
-  ddh::fail(DDH_INVALID_ARGUMENT, "the name '", name, "' of ", article(kind_name(kind)), " is in ", places,
+  ddh::fail(DDH_INVALID_ARGUMENT, "the name '", name, "' of ", with_article(kind_name(kind)), " is in ", places,
             "; give the path of the file that you want: --", kind_name(kind), " ", files.back().string(), ":", name,
             is_linked ? ", or remove the file to use the one in this program" : "");
 }
@@ -203,6 +199,14 @@ std::vector<fs::path> Registry::files_named(const std::string& name) const {
   return files;
 }
 
+bool Registry::knows(int32_t kind, const std::string& name) const {
+  const std::vector<Plugin> linked = built_in();
+  const std::vector<std::string> ids = ids_of(kind);
+  return std::find(ids.begin(), ids.end(), name) != ids.end() || !files_named(name).empty() ||
+         std::any_of(linked.begin(), linked.end(),
+                     [&](const Plugin& plugin) { return plugin.desc->kind == kind && plugin.id() == name; });
+}
+
 void Registry::set_variables_of(const std::vector<Wanted>& plugins) const {
   const auto set = [&](const auto& file) {
     try {
@@ -238,8 +242,8 @@ Plugin Registry::pick(const Library& library, int32_t kind, const std::string& i
   if (matches.empty() && !id.empty())
     ddh::fail(DDH_NOT_FOUND, "'", file, "' holds no ", kind_name(kind), " '", id, "' but ", contents);
   if (matches.empty())
-    ddh::fail(DDH_INVALID_ARGUMENT, "'", file, "' holds ", contents, ", not ", article(kind_name(kind)), "; use --",
-              kind_name(module.desc[0]->kind), " for it");
+    ddh::fail(DDH_INVALID_ARGUMENT, "'", file, "' holds ", contents, ", not ", with_article(kind_name(kind)),
+              "; use --", kind_name(module.desc[0]->kind), " for it");
   ddh::fail(DDH_INVALID_ARGUMENT, "'", file, "' holds ", contents, "; choose one as ",
             library.file().filename().string(), ":", matches[0]->id);
 }
@@ -262,8 +266,8 @@ Plugin Registry::find_by_name(int32_t kind, const std::string& name) {
       if (plugin.id != name) continue;
       if (right_kind) offering.push_back(file);
       if (!right_kind && wrong_kind.empty())
-        wrong_kind = ddh::str("'", name, "' is ", article(plugin.kind), ", not ", article(kind_name(kind)), " (",
-                              file.string(), "); use --", plugin.kind, " ", name);
+        wrong_kind = ddh::str("'", name, "' is ", with_article(plugin.kind), ", not ", with_article(kind_name(kind)),
+                              " (", file.string(), "); use --", plugin.kind, " ", name);
     }
   }
   if (linked || !offering.empty()) {

@@ -35,6 +35,8 @@ class Registry {
   [[nodiscard]] std::vector<std::filesystem::path> files_of(int32_t kind, const std::string& name = "") const;
   // The names of all plugins of the kind in these files, each once.
   [[nodiscard]] std::vector<std::string> ids_of(int32_t kind) const;
+  // Whether `find` knows the name, without loading a library.
+  [[nodiscard]] bool knows(int32_t kind, const std::string& name) const;
   // "torch, llmc": the same as text; "none".
   [[nodiscard]] std::string names_of(int32_t kind) const;
 

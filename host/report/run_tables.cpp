@@ -218,7 +218,7 @@ std::string memory_html(const PastRun& run) {
                     y + 28, "\">peak ", bytes_or_dash(bars[i].peak), "</text>\n");
   }
   return out +
-         "</g></svg>\n<p>Upper bar: what the strategy planned for rank 0, and the model's estimate of activations. " +
+         "</g></svg>\n<p>Upper bar: what was planned for rank 0. " +
          "Lower bar: the highest peak of a rank.</p>\n" + as_html(memory_table(run));
 }
 

@@ -75,7 +75,8 @@ TEST_CASE("a command whose reader has ended ends without a sentence", "[cli]") {
     });
     CHECK(process.wait() == 128 + SIGPIPE);
     INFO(process.err());
-    CHECK_THAT(process.err(), !Catch::Contains("can't write to stdout"));
+    CHECK_THAT(process.err(), !Catch::Contains("stdout"));
+    if (words.front() != "--dry-run") CHECK(process.err().empty());  // that prints the plan
   }
 }
 

@@ -80,7 +80,7 @@ for n in 1 2 3; do
   cat "$work/sshd$n.log"
   fail "node$n does not answer"
 done
-# Runs a command on this host. Its interface stays reachable so, also when it is cut off from the others.
+# Runs a command on this host, also while it is cut off from the network.
 inside() { # number, command...
   nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -m -n -p -u "${@:2}"
 }

@@ -154,7 +154,7 @@ class Changes {
   void order_strategies() {
     PreparedRun own_run;
     const std::optional<MemoryPlan> own = plan_with({}, &own_run);
-    folder_of_files_ = given_folder_.empty() ? own_run.run_dir.parent_path() : own_run.run_dir;
+    if (own) note_folder(own_run);
     const uint64_t mine = own ? unique_bytes(*own) : UINT64_MAX;
     std::vector<std::pair<bool, Strategy>> all;
     std::vector<std::string> last;  // the state of these is offloaded anyhow
@@ -163,6 +163,7 @@ class Changes {
       PreparedRun run;
       const std::optional<MemoryPlan> plan = is_own ? own : plan_with(of_strategy(id), &run);
       if (!plan) continue;
+      if (folder_of_files_.empty()) note_folder(run);
       const bool has_file = can_use_file(is_own ? own_run.strategy : run.strategy);
       if (is_own) {
         if (has_file) with_files_.push_back(id);
@@ -184,6 +185,10 @@ class Changes {
       strategies_.push_back(std::move(strategy));
     }
     with_files_.insert(with_files_.end(), last.begin(), last.end());
+  }
+
+  void note_folder(const PreparedRun& run) {
+    folder_of_files_ = given_folder_.empty() ? run.run_dir.parent_path() : run.run_dir;
   }
 
   // The user's own strategy keeps its name, and its options.
@@ -248,15 +253,9 @@ class Changes {
     return false;
   }
 
-  // The largest that fits, by halving the search: a smaller one never takes more.
   void try_smaller_batches() {
-    if (found_.size() >= kMost) return;
-    std::vector<Overrides> smaller;
     for (int64_t times = 2; micro_batch_ % times == 0 && micro_batch_ >= times; times *= 2)
-      smaller.push_back({{"data.micro_batch", ddh::str(micro_batch_ / times), ""}, accumulate(times)});
-    const auto first =
-        std::partition_point(smaller.begin(), smaller.end(), [this](const Overrides& change) { return !fits(change); });
-    if (first != smaller.end()) found_.push_back({*first, false});
+      if (try_change({{"data.micro_batch", ddh::str(micro_batch_ / times), ""}, accumulate(times)}, false)) return;
   }
 
   void take(const std::vector<MemoryChange>& changes, size_t first, size_t last) {
@@ -275,7 +274,7 @@ class Changes {
   bool same_order_ = true;
   Overrides recompute_;  // empty: the run does it
   std::string strategy_, given_folder_;
-  fs::path folder_of_files_;             // of a state on a disk; empty: the run can't be planned
+  fs::path folder_of_files_;             // of a state on a disk; empty: nothing could be planned
   std::vector<Strategy> strategies_;     // but that of the run
   std::vector<std::string> with_files_;  // strategies that can keep their state in a file
   std::vector<MemoryChange> found_;

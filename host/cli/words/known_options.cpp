@@ -36,9 +36,7 @@ int32_t kind_named(const std::string& name) {
 
 std::string kind_of_plugin(const Registry& registry, const std::string& name) {
   for (const int32_t kind : kKinds)
-    if (const std::vector<std::string> ids = registry.ids_of(kind);
-        std::find(ids.begin(), ids.end(), name) != ids.end())
-      return kind_name(kind);
+    if (registry.knows(kind, name)) return kind_name(kind);
   return "";
 }
 

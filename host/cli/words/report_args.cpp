@@ -83,7 +83,9 @@ void add_compare_flags(CLI::App& compare, CompareArgs& args, std::vector<std::st
       ->check(CLI::Range(1, 1000));
   compare.add_option("--steps", args.steps, "steps of each run, with the warm-up; default: what the budget allows")
       ->check(CLI::Range(4, 1000000));
-  compare.add_option("--out", args.out, "folder of the runs and of the tables; default: runs/compare or runs/tune");
+  compare.add_option("--out", args.out,
+                     "folder of the runs and of the tables; default: runs/compare or runs/tune, or "
+                     "if that holds others, the next that is free: runs/compare-2");
   compare.add_flag("--json", args.json, "print JSON");
 }
 

@@ -112,7 +112,7 @@ std::string unknown_command(const std::string& word, const std::vector<std::stri
                             const KindOfPlugin& kind_of) {
   const std::string shown = "there is no command '" + plain_text(word, kShownValue) + "'";
   const std::string ours = our_command(word), near = nearest(word, commands), kind = kind_of ? kind_of(word) : "";
-  if (!kind.empty()) return shown + "; it is the name of a " + kind + ": " + choice_of_plugin(kind, word);
+  if (!kind.empty()) return shown + "; it is the name of " + with_article(kind) + ": " + choice_of_plugin(kind, word);
   if (!near.empty()) return shown + "; did you mean '" + near + "'?";
   if (!ours.empty()) return shown + "; here it is `ddhost " + ours + "`";
   for (const char* key : {"strategy.plugin", "model.plugin"})

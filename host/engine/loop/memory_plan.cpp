@@ -17,6 +17,15 @@
 namespace ddhost {
 namespace {
 
+// Of a key that a plugin has asked for; it may lack one.
+std::string value_or_absent(const RunConfig& config, const std::string& key) {
+  try {
+    return config.json(key);
+  } catch (const ddh::Error&) {
+    return "absent";
+  }
+}
+
 bool lists(const char* const* services, std::string_view id) {
   for (; services != nullptr && *services != nullptr; ++services)
     if (*services == id) return true;
@@ -115,17 +124,16 @@ class MemoryPlanner::OneRun : Copies, RankSetup {
     end();
   }
 
-  // Whether a run would make the model of this one.
-  [[nodiscard]] bool makes_model_of(const RunPlan& plan, const RunConfig& config, const RankSeat& seat) const {
+  // Whether a run would make the model of this one. A model that talks to the ranks needs those of its own run.
+  [[nodiscard]] bool makes_model_of(const RunPlan& plan, const RunConfig& config) const {
     const ddh_desc& desc = *plan_.model.desc;
-    const bool knows_ranks =
+    const bool talks =
         model_seat_.has_asked_for_ranks() || lists(desc.needs, DDH_KV_IFACE) || lists(desc.wants, DDH_KV_IFACE);
-    if (plan.model.desc != &desc || plan.device.desc != plan_.device.desc ||
-        (knows_ranks && seat.world_size() != seat_.world_size()))
-      return false;
+    if (talks || plan.model.desc != &desc || plan.device.desc != plan_.device.desc) return false;
     const std::set<std::string> keys = model_seat_.read_keys();
-    return std::all_of(keys.begin(), keys.end(),
-                       [&](const std::string& key) { return config.json(key) == this->config().json(key); });
+    return std::all_of(keys.begin(), keys.end(), [&](const std::string& key) {
+      return value_or_absent(config, key) == value_or_absent(this->config(), key);
+    });
   }
   // Takes the model of another run until this one ends.
   void borrow_model(OneRun& lender) {
@@ -270,7 +278,7 @@ MemoryPlanner::~MemoryPlanner() = default;
 
 MemoryPlan MemoryPlanner::plan(const RunPlan& plan, std::unique_ptr<RunConfig> config, const RankSeat& seat,
                                int most_ranks) {
-  const bool has_model = first_ != nullptr && first_->makes_model_of(plan, *config, seat);
+  const bool has_model = first_ != nullptr && first_->makes_model_of(plan, *config);
   auto one = std::make_unique<OneRun>(plan, std::move(config), seat, most_ranks);
   if (has_model) {
     one->borrow_model(*first_);
