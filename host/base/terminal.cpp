@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/terminal.hpp"
 
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -125,6 +126,11 @@ size_t terminal_columns(int fd, size_t otherwise) {
 bool can_redraw(int fd) {
   const char* const terminal = std::getenv("TERM");
   return ::isatty(fd) != 0 && terminal != nullptr && *terminal != '\0' && std::string_view(terminal) != "dumb";
+}
+
+bool is_writable(int fd, std::chrono::milliseconds patience) {
+  pollfd file{fd, POLLOUT, 0};
+  return ::poll(&file, 1, static_cast<int>(patience.count())) == 1 && (file.revents & POLLOUT) != 0;
 }
 
 size_t columns_of(std::string_view text) {

@@ -4,6 +4,7 @@
 // Chinese character takes two, a combining accent none.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -16,6 +17,8 @@ size_t columns_of_environment(size_t otherwise);
 size_t terminal_columns(int fd, size_t otherwise = 80);
 // Whether a line on it can be drawn again: it is a terminal, and TERM does not say that it is a simple one.
 bool can_redraw(int fd);
+// Whether a line can be written to it within this time. A pipe may be full, and nobody may read it.
+bool is_writable(int fd, std::chrono::milliseconds patience);
 
 // The columns that a text of UTF-8 takes. Characters of unclear width count as two, so that a line never gets too long.
 size_t columns_of(std::string_view text);

@@ -138,6 +138,7 @@ std::string key_and_list(const Json& own) { return own.begin().key() + "=" + own
 
 // What the entry of a word says.
 std::string entry_text(const Json& entry) {
+  if (entry.contains("as")) return "takes the words of the flag " + marked(entry["as"].get<std::string>());
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
   if (entry.contains("file")) add("the file");

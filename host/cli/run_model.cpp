@@ -9,6 +9,7 @@
 #include <ostream>
 
 #include "base/json.hpp"
+#include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "cli/commands.hpp"
@@ -234,7 +235,7 @@ void report(const std::string& note, const Outcome& outcome, ReportWishes wishes
     const std::string page = (folder / kReportFile).string();
     if (const std::string problem = write_report(folder); !problem.empty())
       print_sentence("warning: '" + page + "' was not written: " + problem);
-    else if (!wishes.is_quiet)
+    else if (!wishes.is_quiet && is_writable(STDOUT_FILENO, std::chrono::seconds(1)))
       out << "page: " << shown_text(shown_path(page)) << '\n' << std::flush;
     out.clear();  // a reader that has ended costs the run nothing
   } catch (const std::exception& error) {

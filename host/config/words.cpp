@@ -67,7 +67,7 @@ bool is_off(const std::string& value) {
   return std::find(kOff.begin(), kOff.end(), plain_word(value)) != kOff.end();
 }
 
-// "model.size=S or model.size=gpt2" for "model.size=S or gpt2".
+// "model.size=S or model.size=small" for "model.size=S or small".
 std::string as_choices(const std::string& ours) {
   const std::vector<std::string> all = alternatives(ours);
   const std::string key = ours.substr(0, ours.find('=') + 1);
@@ -84,9 +84,9 @@ std::string entry_of_option(const std::string& part, std::string_view name, cons
   const std::string last = plain_word(dot == std::string_view::npos ? name : name.substr(dot + 1));
   const std::string with = "_" + plain_word(value);
   std::string out;
-  std::vector<std::string> words = {whole + with, whole};
-  if (!is_common_word(last)) words.insert(words.end(), {last + with, last});
-  for (const std::string& word : words)
+  std::vector<std::string> forms = {whole + with, whole};
+  if (!is_common_word(last)) forms.insert(forms.end(), {last + with, last});
+  for (const std::string& word : forms)
     for_each_table("words", part, [&](const Json& words) {
       if (out.empty()) out = looked_up(words, word);
     });
@@ -151,8 +151,8 @@ std::string our_option(std::string_view name, const std::string& value) {
 std::string hint_of_option(std::string_view name, const std::string& value) {
   const std::string entry = entry_of_option("options", name, value);
   if (entry.empty()) return entry_of_option("sentences", name, value);
-  if (is_off(value) && entry.find('*') == std::string::npos && !entry.ends_with("fp32") && !entry.ends_with("ddp"))
-    return "leave it out";
+  const bool is_of_value = entry != entry_of_option("options", name, "");
+  if (is_off(value) && !is_of_value && entry.find('*') == std::string::npos) return "leave it out";
   return "here it is " + as_choices(our_option(name, value));
 }
 

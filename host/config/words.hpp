@@ -22,7 +22,7 @@ std::string nearest_option_word(std::string_view name);                 // "epoc
 std::string our_value(const std::string& key, std::string_view value);  // "strategy.plugin=zero2" for "ZeRO-2"
 std::string nearest_value_word(const std::string& key,
                                std::string_view value);  // "medium" for "medum"; "": none is near
-// The value of `key` among `legal` that such a word stands for: a word may stand for "S or gpt2"; "": for none.
+// The value of `key` among `legal` that such a word stands for: a word may stand for "S or small"; "": for none.
 std::string legal_value(const std::string& key, std::string_view word, const std::vector<std::string>& legal);
 // The other direction: words of other programs for a key, "learning_rate"; for a value of a key, "deepspeed_stage_2".
 std::vector<std::string> words_of_option(const std::string& key);

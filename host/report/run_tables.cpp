@@ -217,8 +217,7 @@ std::string memory_html(const PastRun& run) {
                     "\" height=\"14\" width=\"", wide(bars[i].peak), "\" fill=\"#2563c9\"/><text x=\"640\" y=\"",
                     y + 28, "\">peak ", bytes_or_dash(bars[i].peak), "</text>\n");
   }
-  return out +
-         "</g></svg>\n<p>Upper bar: what was planned for rank 0. " +
+  return out + "</g></svg>\n<p>Upper bar: what was planned for rank 0. " +
          "Lower bar: the highest peak of a rank.</p>\n" + as_html(memory_table(run));
 }
 
