@@ -57,10 +57,10 @@ void join_list(std::vector<std::string>& words, const std::string& flag) {
   if (at == words.end() || at + 1 == words.end()) return;
   const auto first = at + 1;
   const auto end = std::find_if(first, words.end(), [](const std::string& word) {
-    return word.starts_with("-") || word.find('=') != std::string::npos;
+    return word.starts_with('-') || word.find('=') != std::string::npos;
   });
   if (end - first < 2) return;
-  for (auto more = first + 1; more != end; ++more) *first += (first->ends_with(",") ? "" : ",") + *more;
+  for (auto more = first + 1; more != end; ++more) *first += (first->ends_with(',') ? "" : ",") + *more;
   words.erase(first + 1, end);
 }
 
