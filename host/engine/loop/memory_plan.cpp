@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <set>
-#include <string_view>
 
 #include "base/text.hpp"
 #include "engine/loop/estimate.hpp"
@@ -24,12 +23,6 @@ std::string value_or_absent(const RunConfig& config, const std::string& key) {
   } catch (const ddh::Error&) {
     return "absent";
   }
-}
-
-bool lists(const char* const* services, std::string_view id) {
-  for (; services != nullptr && *services != nullptr; ++services)
-    if (*services == id) return true;
-  return false;
 }
 
 }  // namespace
@@ -115,7 +108,6 @@ class MemoryPlanner::OneRun : Copies, RankSetup {
       : Copies{plan, seat},
         RankSetup(own_plan, std::move(config),
                   std::make_shared<spdlog::logger>("plan", std::make_shared<spdlog::sinks::null_sink_mt>()), own_seat),
-        seat_(own_seat),
         most_ranks_(most_ranks) {}
   OneRun(const OneRun&) = delete;
   OneRun& operator=(const OneRun&) = delete;
@@ -126,10 +118,9 @@ class MemoryPlanner::OneRun : Copies, RankSetup {
 
   // Whether a run would make the model of this one. A model that talks to the ranks needs those of its own run.
   [[nodiscard]] bool makes_model_of(const RunPlan& plan, const RunConfig& config) const {
-    const ddh_desc& desc = *plan_.model.desc;
-    const bool talks =
-        model_seat_.has_asked_for_ranks() || lists(desc.needs, DDH_KV_IFACE) || lists(desc.wants, DDH_KV_IFACE);
-    if (talks || plan.model.desc != &desc || plan.device.desc != plan_.device.desc) return false;
+    if (model_seat_.has_asked_for_ranks() || plan.model.desc != plan_.model.desc ||
+        plan.device.desc != plan_.device.desc)
+      return false;
     const std::set<std::string> keys = model_seat_.read_keys();
     return std::all_of(keys.begin(), keys.end(), [&](const std::string& key) {
       return value_or_absent(config, key) == value_or_absent(this->config(), key);
@@ -164,9 +155,9 @@ class MemoryPlanner::OneRun : Copies, RankSetup {
     choose_programs();
     out.strategy = plan_.strategy.id();
     out.model = model_desc_->name;
-    out.world_size = seat_.world_size();
+    out.world_size = own_seat.world_size();
     out.has_hosts = plan_.memory_by_host;
-    out.has_nodes = seat_.nodes->count() > 1;
+    out.has_nodes = own_seat.nodes->count() > 1;
     out.device_has_memory = !services_.device->is_host_memory();
     for (uint32_t p = 0; p < model_desc_->n_params; ++p) out.n_params += model_desc_->params[p]->numel;
     for (const int32_t program : train_programs_)
@@ -236,35 +227,34 @@ class MemoryPlanner::OneRun : Copies, RankSetup {
   void take_place(int rank) {
     leave_place();
     device_comm_ = 0;
-    seat_.rank = rank;
+    own_seat.rank = rank;
     const bool two = plan_.has_host_comm();
     const Instance& main = plan_.has_inside_comm() ? inside_comm_ : two ? host_comm_ : comm_;
-    world_ = std::make_unique<PlannedWorld>(rank, seat_.world_size(),
+    world_ = std::make_unique<PlannedWorld>(rank, own_seat.world_size(),
                                             [this](const std::vector<int32_t>& ranks) { return group_plan(ranks); });
     const bool shares = main.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE) != nullptr;
     services_.comm =
         std::make_unique<Comm>(world_->inst(), &PlannedWorld::table(), shares ? &PlannedWorld::shared_table() : nullptr,
-                               services_.clock, main.caller(), seat_.nodes);
+                               services_.clock, main.caller(), own_seat.nodes);
     make_windows();
   }
 
   std::vector<int> ranks_to_plan() const {
-    if (seat_.world_size() > most_ranks_) return {0, seat_.world_size() - 1};
+    if (own_seat.world_size() > most_ranks_) return {0, own_seat.world_size() - 1};
     std::vector<int> all;
-    for (int rank = 0; rank < seat_.world_size(); ++rank) all.push_back(rank);
+    for (int rank = 0; rank < own_seat.world_size(); ++rank) all.push_back(rank);
     return all;
   }
 
   RankMemory plan_rank(uint64_t activations) {
     make_codec();
     make_strategy(DDH_ATTACH_DRY);
-    return rank_memory(memory_plan_, seat_.rank, world_->bytes() - device_comm_ + buffer_bytes() + codec_bytes_,
+    return rank_memory(memory_plan_, own_seat.rank, world_->bytes() - device_comm_ + buffer_bytes() + codec_bytes_,
                        device_comm_, activations);
   }
 
   void end() { end_setup(); }
 
-  RankSeat& seat_;
   int most_ranks_;
   std::unique_ptr<PlannedWorld> world_;
   uint64_t device_comm_ = 0;  // of world_->bytes(): of the device's transport

@@ -115,7 +115,8 @@ class PluginSeat {
 
   // Refuses a key that is neither an option of the plugin's own nor promised in ddh/service/config.h. [any]
   void require_readable(const char* key) const;
-  // What the plugin knows of the run: the keys that it has read, and whether it has asked for the ranks (ddh.comm). [any]
+  // What the plugin knows of the run: the keys that it has read, and whether it has asked for the ranks (ddh.comm, ddh.kv).
+  // [any]
   void note_read(const char* key);
   void note_ranks() { has_asked_for_ranks_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] std::set<std::string> read_keys() const;

@@ -12,7 +12,10 @@ using ddh::guard;
 namespace {
 
 // A plugin's keys begin with its name.
-std::string key_of(void* h, const char* key) { return seat_of(h).name + "/" + not_null(key, "the key"); }
+std::string key_of(void* h, const char* key) {
+  seat_of(h).note_ranks();
+  return seat_of(h).name + "/" + not_null(key, "the key");
+}
 
 }  // namespace
 
