@@ -52,24 +52,6 @@ int run_model(const CommandLine& line, Registry& registry, std::ostream& out);
 // allocates no tensor. Returns 1 if no strategy could be planned.
 int plan_run(const CommandLine& line, Registry& registry, std::ostream& out);
 
-// A change of a training that takes less memory.
-struct MemoryChange {
-  std::vector<Override> overrides;
-  bool same_bits;  // as the run without it
-  // "strategy.plugin=zero3"
-  [[nodiscard]] std::string text() const;
-};
-struct TriedChanges {
-  std::vector<MemoryChange> changes;  // the nearest with which it fits, at most three, those with the same bits first
-  Outcome end;                        // of the search; not 0: it failed, or a signal ended it
-};
-// For a training that was refused for `shortage`. Starts no rank.
-TriedChanges changes_that_fit(const CommandLine& line, Registry& registry, const RunPlace& place,
-                              const Shortage& shortage);
-
-// Of a training of many ranks on this host, before they start: that it does not fit; nullopt: it may. Starts no rank.
-std::optional<Outcome> shortage_of_many_ranks(const CommandLine& line, Registry& registry, const RunPlace& place);
-
 // The same table for one prepared training; a sentence if it can't be planned. Called in the loader.
 std::string planned_memory(const PreparedRun& run);
 

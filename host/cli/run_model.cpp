@@ -13,6 +13,7 @@
 #include "base/text.hpp"
 #include "checkpoint/checkpoint_folder.hpp"
 #include "cli/commands.hpp"
+#include "cli/plan/memory_changes.hpp"
 #include "cli/rank_output.hpp"
 #include "cli/run_hosts.hpp"
 #include "cli/user_files.hpp"
@@ -169,10 +170,12 @@ Prepared prepare(const Request& request, Registry& registry, LoaderRecord& recor
   if (request.cluster != nullptr && !request.cluster->is_head()) return prepare_as_member(request, registry, record);
   const auto run =
       std::make_shared<PreparedRun>(prepare_run(request.user, registry, request.place, work_of(line.command), &record));
+  const AskedRun asked{line, registry, request.place};
   run->prints_json = line.json;
   for (const auto& warnings :
        {request.place.device.warnings, request.replaced, run->replaced, registry.warnings(), run->config.warnings()})
     print_warnings(warnings);
+  if (!line.dry_run && request.cluster == nullptr) require_fit_of_many_ranks(asked, *run);
   in_words_of_user(run->config, [&] {
     if (run->wish.from == ResumeWish::From::path)
       run->wish.checkpoint = settled(named_checkpoint(run->wish.checkpoint));
@@ -185,7 +188,10 @@ Prepared prepare(const Request& request, Registry& registry, LoaderRecord& recor
   });
   if (line.dry_run) return {};
   require_own_output(*run);
-  if (request.cluster != nullptr) publish_decisions(*run, request.cluster->loader_kv());
+  if (request.cluster != nullptr)
+    publish_decisions(*run, request.cluster->loader_kv());
+  else if (run->work == Work::kTrain)
+    run->with_changes = [asked](Shortage shortage) { return with_changes(asked, std::move(shortage)); };
   if (run->work == Work::kTrain) {
     std::vector<std::string> warnings = request.place.device.warnings;
     for (const auto& more : {request.replaced, run->replaced, registry.warnings(), run->config.warnings()})
@@ -302,7 +308,7 @@ void open_page(const CommandLine& line, const Config& host, const Cluster* clust
 // changes that fit.
 std::optional<CommandLine> changed_to_fit(const CommandLine& line, Registry& registry, const RunPlace& place,
                                           Outcome& outcome) {
-  const TriedChanges tried = changes_that_fit(line, registry, place, *outcome.shortage);
+  const TriedChanges tried = changes_that_fit({line, registry, place}, *outcome.shortage);
   if (!line.fit || tried.changes.empty()) {
     outcome.sentence += changes_text(tried);
     if (tried.end.exit_code > 1) outcome.exit_code = tried.end.exit_code;  // a signal
@@ -401,14 +407,9 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, Kep
            out);
   };
   args.before_others_end = conclude;
-  Outcome outcome;
-  if (std::optional<Outcome> early = cluster ? std::nullopt : shortage_of_many_ranks(line, registry, place)) {
-    outcome = std::move(*early);
-  } else {
-    outcome = launch(
-        args, [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
-    if (cluster == nullptr || !cluster->is_head()) conclude(outcome);
-  }
+  Outcome outcome = launch(
+      args, [&](LoaderRecord& of_loader) { return prepare(request, registry, of_loader, out); }, record);
+  if (cluster == nullptr || !cluster->is_head()) conclude(outcome);
   if (outcome.again) {
     const std::optional<CommandLine> next =
         line_of_restart(line, user, host, registry, record, outcome, std::move(cluster), kept);

@@ -192,6 +192,11 @@ int load_and_start(const Start& start, Sockets& sockets) {
       ::_exit(0);                                            // without the destructors of what the ranks use
     }
     return 0;
+  } catch (const LacksMemory& refused) {
+    start.progress.set_shortage(refused.shortage());
+    start.record.set_failure(plain_text(refused.what()));
+    start.record.end(1);
+    return 1;
   } catch (const std::exception& error) {
     start.record.set_failure(plain_text(sentence_of(error)));
     start.record.end(1);

@@ -9,9 +9,11 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stdexcept>
 #include <string>
 
 #include "ddh/sdk/memory/free_memory.hpp"
+#include "engine/calls/rank_record.hpp"
 #include "engine/services/rank_seat.hpp"
 #include "launch/cluster/cluster.hpp"
 #include "launch/kv.hpp"
@@ -94,6 +96,16 @@ struct Prepared {
   bool threads = false;                  // ranks are threads of one process
   std::vector<std::string> libraries{};  // files of the run's plugins
   RankFunction rank_function;            // empty: there is nothing to start
+};
+// The run is refused because its plan does not fit. Thrown by a Prepare.
+class LacksMemory : public std::runtime_error {
+ public:
+  LacksMemory(const std::string& sentence, Shortage shortage)
+      : std::runtime_error(sentence), shortage_(std::move(shortage)) {}
+  [[nodiscard]] const Shortage& shortage() const { return shortage_; }
+
+ private:
+  Shortage shortage_;
 };
 // Runs in the loader, a child of this process: loads the plugins and prepares the run.
 using Prepare = std::function<Prepared(LoaderRecord&)>;

@@ -54,6 +54,7 @@ struct Progress::World {
   std::atomic<uint32_t> shortage_kind{0};  // not 0: the bytes are complete
   std::atomic<uint64_t> shortage_bytes{0};
   std::atomic<uint32_t> shortage_ranks{0};
+  std::array<char, 2048> shortage_changes{};
   std::atomic<uint32_t> plan_claimed{0};
   std::atomic<uint32_t> plan_bytes{0};  // not 0: the plan is complete
   std::array<char, 1024> plan{};
@@ -147,13 +148,15 @@ Progress::Failure Progress::failure(int rank) const {
 void Progress::set_shortage(const Shortage& shortage) {
   world().shortage_bytes.store(shortage.bytes_left, std::memory_order_relaxed);
   world().shortage_ranks.store(shortage.n_ranks, std::memory_order_relaxed);
+  std::array<char, 2048>& changes = world().shortage_changes;
+  if (shortage.changes.size() < changes.size()) shortage.changes.copy(changes.data(), changes.size() - 1);
   world().shortage_kind.store(static_cast<uint32_t>(shortage.kind), std::memory_order_release);
 }
 std::optional<Shortage> Progress::shortage() const {
   const uint32_t kind = world().shortage_kind.load(std::memory_order_acquire);
   if (kind == 0) return std::nullopt;
   return Shortage{static_cast<MemoryKind>(kind), world().shortage_bytes.load(std::memory_order_relaxed),
-                  world().shortage_ranks.load(std::memory_order_relaxed)};
+                  world().shortage_ranks.load(std::memory_order_relaxed), world().shortage_changes.data()};
 }
 
 void Progress::set_complete(int rank) { at(rank).complete.store(1, std::memory_order_release); }

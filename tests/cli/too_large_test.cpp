@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <thread>
 
 #include "fixtures/harness/toy_run.hpp"
 #include "limited_runs.hpp"
@@ -68,6 +69,19 @@ TEST_CASE("runs of shipped models that are too large are refused before they tak
   for (const TooLarge& run : runs) check_refused(run);
   // LibTorch, which is loaded for the plan, and no tensor of the run.
   CHECK(most_resident_bytes() < uint64_t{1} << 30);
+}
+
+TEST_CASE("a run of many ranks for each core is refused before they start, with changes that were tried", "[cli]") {
+  const TempFolder folder;
+  const unsigned ranks = 2 * std::max(2U, std::thread::hardware_concurrency());
+  const Said said = call_ddhost({"--config", DDHOST_SOURCE_DIR "/configs/gpt2_xl.json", "--strategy", "ddp", "--nproc",
+                                 std::to_string(ranks), "run.dir=" + folder.file("run")});
+  INFO(said.err);
+  CHECK(said.code == 1);
+  CHECK_THAT(said.err, Contains("the run does not fit: " + std::to_string(ranks) + " ranks will take"));
+  CHECK_THAT(said.err, Contains("it fits with ") || Contains("none makes it fit"));
+  CHECK_THAT(said.err, !Contains("planned for each rank"));  // which rank 0 says
+  CHECK(!std::filesystem::exists(folder.file("run")));
 }
 
 TEST_CASE("a run whose checkpoints are too large for the disk is refused before it takes memory", "[cli]") {

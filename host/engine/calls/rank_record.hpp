@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "engine/calls/misuse.hpp"
@@ -186,7 +187,8 @@ enum class MemoryKind : uint32_t { kHost = 1, kDevice, kAddresses };
 struct Shortage {
   MemoryKind kind;
   uint64_t bytes_left;
-  uint32_t n_ranks;  // that share them
+  uint32_t n_ranks;          // that share them
+  std::string changes = {};  // with which the run fits, as JSON of cli/plan/memory_changes.cpp; "": none were sought
 };
 
 // What a rank counts while it trains, for the page of a run that is going on.

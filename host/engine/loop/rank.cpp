@@ -199,8 +199,7 @@ class Rank : RankSetup {
       const FitQuestion question{plan_.device.id(), !services_.device->is_host_memory(),
                                  plan_.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS), checkpoint_memory()};
       if (const std::optional<DoesNotFit> shortage = first_shortage(all, question)) {
-        if (plan_.work == Work::kTrain)
-          services_.seat.record.set_shortage(shortage->shortage);  // with changes that fit
+        if (plan_.with_changes) services_.seat.record.set_shortage(plan_.with_changes(shortage->shortage));
         ddh::fail(DDH_RESOURCE_EXHAUSTED, shortage->sentence);
       }
       if (order_ != nullptr) require_room_of_new_run(*order_);

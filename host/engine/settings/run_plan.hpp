@@ -14,6 +14,7 @@
 
 #include "checkpoint/tensor_files.hpp"
 #include "engine/calls/plugin.hpp"
+#include "engine/calls/rank_record.hpp"
 #include "engine/services/optim/own_optims.hpp"
 #include "engine/state/final_weights.hpp"
 
@@ -81,6 +82,9 @@ struct RunPlan {
       converted;  // files of train.init_from that another program wrote, by their paths
   std::vector<Fingerprint> fingerprints;
   std::shared_ptr<const FinalWeights> final_weights;  // of train.save_final; null: none
+  // Adds the changes with which a training fits. Rank 0 calls it when it refuses the run, because it has the libraries in
+  // memory already. null: the launcher does not ask for them.
+  std::function<Shortage(Shortage)> with_changes;
   // Loads an optimizer that a strategy makes for tensors of its own. Ranks that are threads may call it at once.
   FindOptimizer find_optimizer;
 };
