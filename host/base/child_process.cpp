@@ -37,6 +37,7 @@ void close_all_but(int first, int second) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it has ended before
   close_all_but(pipe, kept);
+  ::signal(SIGBUS, SIG_DFL);  // a handler may report what happens here as a failure of the parent
   const rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
   const int nowhere = ::open("/dev/null", O_RDWR | O_CLOEXEC);

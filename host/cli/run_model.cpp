@@ -415,7 +415,7 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, Kep
         line_of_restart(line, user, host, registry, record, outcome, std::move(cluster), kept);
     return next ? run_once(*next, registry, out, kept) : outcome.exit_code;
   }
-  if (outcome.shortage && cluster == nullptr)
+  if (outcome.shortage && outcome.exit_code == 1 && cluster == nullptr)
     if (const std::optional<CommandLine> changed = changed_to_fit(line, registry, place, outcome))
       return run_once(*changed, registry, out, kept);
   if (line.dry_run && outcome.sentence == kStdoutFailed) throw OutputError();

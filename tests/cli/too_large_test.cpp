@@ -4,6 +4,7 @@
 // toy model for a small device. Each is refused before it takes memory. `--fit` starts the small ones with less.
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <thread>
@@ -71,15 +72,15 @@ TEST_CASE("runs of shipped models that are too large are refused before they tak
   CHECK(most_resident_bytes() < uint64_t{1} << 30);
 }
 
-TEST_CASE("a run of many ranks for each core is refused before they start, with changes that were tried", "[cli]") {
+TEST_CASE("a run of many ranks for each core is refused before they start, with changes that fit", "[cli]") {
   const TempFolder folder;
-  const unsigned ranks = 2 * std::max(2U, std::thread::hardware_concurrency());
+  const unsigned ranks = std::clamp(2 * std::thread::hardware_concurrency(), 4U, 16U);
   const Said said = call_ddhost({"--config", DDHOST_SOURCE_DIR "/configs/gpt2_xl.json", "--strategy", "ddp", "--nproc",
-                                 std::to_string(ranks), "run.dir=" + folder.file("run")});
+                                 std::to_string(ranks), "train.steps=1", "run.dir=" + folder.file("run")});
   INFO(said.err);
   CHECK(said.code == 1);
   CHECK_THAT(said.err, Contains("the run does not fit: " + std::to_string(ranks) + " ranks will take"));
-  CHECK_THAT(said.err, Contains("it fits with ") || Contains("none makes it fit"));
+  CHECK_THAT(said.err, Contains("it fits with "));
   CHECK_THAT(said.err, !Contains("planned for each rank"));  // which rank 0 says
   CHECK(!std::filesystem::exists(folder.file("run")));
 }

@@ -7,17 +7,12 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/child_process.hpp"
 #include "cli/run_hosts.hpp"
 #include "config/run_length.hpp"
-#include "ddh/sdk/memory/free_memory.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "engine/loop/memory_fit.hpp"
-#include "engine/record/process_memory.hpp"
-#include "launch/kv.hpp"
-#include "launch/progress.hpp"
 
 namespace fs = std::filesystem;
 
@@ -72,7 +67,7 @@ bool can_use_file(const Plugin& strategy) {
          schema.contains("/properties/nvme_path"_json_pointer);
 }
 
-// Tries changes of a run, in the loader.
+// Tries changes of a run, in a process that may load its plugins.
 class Changes {
  public:
   // `planner` may have planned the run before.
@@ -193,6 +188,9 @@ class Changes {
       if (strategy.has_file) with_files_.push_back(strategy.id);
       strategies_.push_back(std::move(strategy));
     }
+    if (!own && strategies_.empty() && last.empty())
+      ddh::fail(DDH_FAILED_PRECONDITION,
+                "the run can't be planned with any strategy; try `ddhost plan` with its options");
     with_files_.insert(with_files_.end(), last.begin(), last.end());
   }
 
@@ -289,8 +287,15 @@ class Changes {
   std::vector<MemoryChange> found_;
 };
 
-// [{"words": [["strategy.plugin", "zero3"]], "same_bits": true}]
-std::string changes_json(const AskedRun& run, const Shortage& shortage, LoaderRecord& record, RunPlanner& planner) {
+}  // namespace
+
+std::string MemoryChange::text() const {
+  std::string out;
+  for (const Override& one : overrides) out += ddh::str(out.empty() ? "" : " ", one.key, "=", one.text);
+  return out + (same_bits ? "" : " (with other bits)");
+}
+
+std::string sought_changes(const AskedRun& run, const Shortage& shortage, LoaderRecord& record, RunPlanner& planner) {
   Json found = Json::array();
   for (const MemoryChange& change : Changes(run, shortage, record, planner).that_fit()) {
     Json words = Json::array();
@@ -300,82 +305,26 @@ std::string changes_json(const AskedRun& run, const Shortage& shortage, LoaderRe
   return found.dump();
 }
 
-// By the processes of ranks and their transport, before they compare their plans. Measured are 16.1 MiB for a process with
-// LibTorch.
-uint64_t taken_before(const std::vector<SeenMemory>& ranks) {
-  constexpr uint64_t kProcessBytes = uint64_t{17} << 20;
-  uint64_t bytes = 0;
-  for (const SeenMemory& rank : ranks) bytes += kProcessBytes + rank.planned.comm;
-  return bytes;
-}
-
-// In a child of this process. nullopt: it failed, or was too slow.
 std::optional<std::string> planned_in_child(const std::function<std::string(LoaderRecord&, RunPlanner&)>& say) {
-  constexpr std::chrono::seconds kMost{10};
+  constexpr std::chrono::seconds kLimit{10};
   try {
     ChildProcess child("to plan the run", [&] {
       LoaderRecord record;
       RunPlanner planner;
       return say(record, planner);
     });
-    return child.answer(ChildProcess::Clock::now() + kMost);
+    return child.answer(ChildProcess::Clock::now() + kLimit);
   } catch (const ddh::Error&) {
     return std::nullopt;
   }
 }
 
-// What the ranks of a run would see if they were here. Ranks that were not planned count as the least of those that were, so no
-// run is refused that fits: a strategy divides its state about evenly.
-std::vector<SeenMemory> ranks_of(const PreparedRun& run, const MemoryPlan& plan) {
-  KvLocal kv;
-  Progress progress(1);
-  ProgressOfRank record(progress, 0);
-  SeenMemory seen{};
-  seen.addresses_left = UINT64_MAX;
-  see_host(seen, RankSeat{0, std::make_shared<Nodes>(run.world_size, run.ranks_per_node), kv, record, 0});
-  if (seen.host_left != UINT64_MAX) seen.host_left += process_memory().pss_bytes;  // this process ends
-  seen.planned = *std::min_element(plan.ranks.begin(), plan.ranks.end(),
-                                   [](const auto& a, const auto& b) { return a.unique() < b.unique(); });
-  std::vector<SeenMemory> all(static_cast<size_t>(run.world_size), seen);
-  if (plan.ranks.size() == all.size())
-    for (size_t rank = 0; rank < all.size(); ++rank) all[rank].planned = plan.ranks[rank];
-  return all;
-}
-
-}  // namespace
-
-std::string MemoryChange::text() const {
-  std::string out;
-  for (const Override& one : overrides) out += ddh::str(out.empty() ? "" : " ", one.key, "=", one.text);
-  return out + (same_bits ? "" : " (with other bits)");
-}
-
 Shortage with_changes(const AskedRun& run, Shortage shortage) {
+  if (shortage.kind != MemoryKind::kHost) return shortage;  // a child would take addresses, and open the device again
   const std::optional<std::string> changes = planned_in_child(
-      [&](LoaderRecord& record, RunPlanner& planner) { return changes_json(run, shortage, record, planner); });
+      [&](LoaderRecord& record, RunPlanner& planner) { return sought_changes(run, shortage, record, planner); });
   shortage.changes = changes.value_or("");
   return shortage;
-}
-
-void require_fit_of_many_ranks(const AskedRun& asked, const PreparedRun& run) {
-  const int many = 2 * std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
-  if (run.work != Work::kTrain || run.world_size < many || run.config.get<bool>("run.allow_overcommit")) return;
-  const std::optional<std::string> text = planned_in_child([&](LoaderRecord& record, RunPlanner& planner) {
-    const MemoryPlan plan = planner.plan(run, kMostCheckedRanks);
-    // Each rank knows its own device and address space.
-    if (plan.device_has_memory || ddh::free_addresses().bytes != UINT64_MAX) return std::string();
-    const FitQuestion question{run.device.id(), false, run.ranks_are_threads, plan.checkpoints};
-    const std::vector<SeenMemory> ranks = ranks_of(run, plan);
-    const std::optional<DoesNotFit> found = first_shortage(ranks, question);
-    if (!found) return std::string();
-    const auto& [kind, bytes_left, n_ranks, none] = found->shortage;
-    const Shortage in_ranks{kind, bytes_left - std::min(bytes_left, taken_before(ranks)), n_ranks};
-    return Json({found->sentence, kind, bytes_left, n_ranks, changes_json(asked, in_ranks, record, planner)}).dump();
-  });
-  if (!text || text->empty()) return;  // what can't be planned, the ranks say themselves
-  const Json found = Json::parse(*text);
-  throw LacksMemory(found.at(0).get<std::string>(), {found.at(1).get<MemoryKind>(), found.at(2).get<uint64_t>(),
-                                                     found.at(3).get<uint32_t>(), found.at(4).get<std::string>()});
 }
 
 TriedChanges changes_that_fit(const AskedRun& run, const Shortage& shortage) {
@@ -384,7 +333,7 @@ TriedChanges changes_that_fit(const AskedRun& run, const Shortage& shortage) {
   if (found.empty())
     found = text_of_loader(out.end, [&](LoaderRecord& record) {
       RunPlanner planner;
-      return changes_json(run, shortage, record, planner);
+      return sought_changes(run, shortage, record, planner);
     });
   if (out.end.exit_code != 0) return out;
   for (const Json& change : Json::parse(found)) {

@@ -4,6 +4,8 @@
 // the error). They are planned, as by `ddhost plan`; no rank is started.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +29,7 @@ struct TriedChanges {
   Outcome end;                        // of the search; not 0: it failed, or a signal ended it
 };
 
-// What the user asked for.
+// What the user asked for. What it refers to lives until the ranks have ended, in each process.
 struct AskedRun {
   const CommandLine& line;
   Registry& registry;
@@ -37,12 +39,18 @@ struct AskedRun {
 // For a training that was refused for `shortage`: its changes, or if it has none, those that a loader finds.
 TriedChanges changes_that_fit(const AskedRun& run, const Shortage& shortage);
 
-// In a process that has loaded the plugins of the run: `shortage` with its changes, which are sought in a child of this
-// process; without them where that fails.
+// Called in rank 0, which has loaded the plugins: `shortage` with its changes, which are sought in a child of this process.
+// Without them if that fails or the child can't plan the run; then a loader seeks them.
 Shortage with_changes(const AskedRun& run, Shortage shortage);
 
-// In the loader, of a training with many ranks for each core: they take long to start, so its plan is compared with the memory
-// of this host before. Error: LacksMemory, with changes.
+// In the loader: refuses a training that does not fit before its ranks start, if they are so many that this takes long. Error:
+// LacksMemory, with changes.
 void require_fit_of_many_ranks(const AskedRun& asked, const PreparedRun& run);
+
+// The changes as Shortage::changes has them: [{"words": [["strategy.plugin", "zero3"]], "same_bits": true}]. Error: the run
+// can't be planned.
+std::string sought_changes(const AskedRun& run, const Shortage& shortage, LoaderRecord& record, RunPlanner& planner);
+// What `say` returns in a child of this process; nullopt: it failed, or took longer than 10 s.
+std::optional<std::string> planned_in_child(const std::function<std::string(LoaderRecord&, RunPlanner&)>& say);
 
 }  // namespace ddhost

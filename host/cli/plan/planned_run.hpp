@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cli/plan/planned_run.hpp: the plan of a command line, with changes (`ddhost plan`, --fit). All but text_of_loader is called
-// in the loader.
+// where plugins may be loaded.
 #pragma once
 
 #include <functional>

@@ -188,7 +188,7 @@ struct Shortage {
   MemoryKind kind;
   uint64_t bytes_left;
   uint32_t n_ranks;          // that share them
-  std::string changes = {};  // with which the run fits, as JSON of cli/plan/memory_changes.cpp; "": none were sought
+  std::string changes = {};  // with which the run fits, as text for the launcher; "": not known
 };
 
 // What a rank counts while it trains, for the page of a run that is going on.

@@ -184,8 +184,7 @@ class Rank : RankSetup {
                        /*device_comm=*/0, plan_.work == Work::kTrain ? activation_bytes().value_or(0) : 0);
   }
 
-  // Refuses a run that would end in the middle for lack of memory or disk. Rank 0 says why. Of an evaluation no activations are
-  // known. [collective]
+  // Refuses a run that would end in the middle for lack of memory or disk. Rank 0 says why. [collective]
   void require_fit() const {
     if (config().get<bool>("run.allow_overcommit")) return;
     SeenMemory mine{};
@@ -198,9 +197,12 @@ class Rank : RankSetup {
     if (is_first()) {
       const FitQuestion question{plan_.device.id(), !services_.device->is_host_memory(),
                                  plan_.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS), checkpoint_memory()};
-      if (const std::optional<DoesNotFit> shortage = first_shortage(all, question)) {
-        if (plan_.with_changes) services_.seat.record.set_shortage(plan_.with_changes(shortage->shortage));
-        ddh::fail(DDH_RESOURCE_EXHAUSTED, shortage->sentence);
+      if (const std::optional<DoesNotFit> found = first_shortage(all, question)) {
+        const Shortage& of = found->shortage;
+        const bool can_fork = !question.device_has_memory && !question.ranks_are_threads;
+        if (plan_.work == Work::kTrain)
+          services_.seat.record.set_shortage(can_fork && plan_.with_changes ? plan_.with_changes(of) : of);
+        ddh::fail(DDH_RESOURCE_EXHAUSTED, found->sentence);
       }
       if (order_ != nullptr) require_room_of_new_run(*order_);
     }

@@ -83,7 +83,7 @@ struct RunPlan {
   std::vector<Fingerprint> fingerprints;
   std::shared_ptr<const FinalWeights> final_weights;  // of train.save_final; null: none
   // Adds the changes with which a training fits. Rank 0 calls it when it refuses the run, because it has the libraries in
-  // memory already. null: the launcher does not ask for them.
+  // memory already. null: the launcher seeks them.
   std::function<Shortage(Shortage)> with_changes;
   // Loads an optimizer that a strategy makes for tensors of its own. Ranks that are threads may call it at once.
   FindOptimizer find_optimizer;
