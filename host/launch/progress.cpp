@@ -148,7 +148,7 @@ Progress::Failure Progress::failure(int rank) const {
 void Progress::set_shortage(const Shortage& shortage) {
   world().shortage_bytes.store(shortage.bytes_left, std::memory_order_relaxed);
   world().shortage_ranks.store(shortage.n_ranks, std::memory_order_relaxed);
-  std::array<char, 2048>& changes = world().shortage_changes;
+  auto& changes = world().shortage_changes;
   if (shortage.changes.size() < changes.size()) shortage.changes.copy(changes.data(), changes.size() - 1);
   world().shortage_kind.store(static_cast<uint32_t>(shortage.kind), std::memory_order_release);
 }

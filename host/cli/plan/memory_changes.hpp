@@ -39,12 +39,11 @@ struct AskedRun {
 // For a training that was refused for `shortage`: its changes, or if it has none, those that a loader finds.
 TriedChanges changes_that_fit(const AskedRun& run, const Shortage& shortage);
 
-// Called in rank 0, which has loaded the plugins: `shortage` with its changes, which are sought in a child of this process.
-// Without them if that fails or the child can't plan the run; then a loader seeks them.
+// Called in rank 0. Returns `shortage` with the changes that a child of this process finds; without them if the child fails or
+// can't plan the run. Then a loader seeks them.
 Shortage with_changes(const AskedRun& run, Shortage shortage);
 
-// In the loader: refuses a training that does not fit before its ranks start, if they are so many that this takes long. Error:
-// LacksMemory, with changes.
+// Called in the loader. Plans a training of many ranks before they start. Error: LacksMemory with changes: it does not fit.
 void require_fit_of_many_ranks(const AskedRun& asked, const PreparedRun& run);
 
 // The changes as Shortage::changes has them: [{"words": [["strategy.plugin", "zero3"]], "same_bits": true}]. Error: the run
