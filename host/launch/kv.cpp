@@ -162,6 +162,18 @@ SocketPair make_socket_pair() {
   return {Fd(fds[0]), Fd(fds[1])};
 }
 
+void FairMutex::lock() {
+  std::unique_lock lock(mutex_);
+  const uint64_t ticket = next_++;
+  changed_.wait(lock, [&] { return served_ == ticket; });
+}
+
+void FairMutex::unlock() {
+  const std::lock_guard lock(mutex_);
+  ++served_;
+  changed_.notify_all();
+}
+
 void KvClient::set(const std::string& key, const std::string& value) {
   check_kv_size(key, value);
   const Request head{kSet, static_cast<uint32_t>(key.size()), static_cast<uint32_t>(value.size())};

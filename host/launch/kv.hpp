@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -64,6 +65,19 @@ struct SocketPair {
 };
 SocketPair make_socket_pair();
 
+// A lock that threads get in the order in which they asked for it. A std::mutex may go to the same thread again and
+// again while others wait for it.
+class FairMutex {
+ public:
+  void lock();
+  void unlock();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t next_ = 0, served_ = 0;  // tickets
+};
+
 // A rank's end of the socket. Several threads take turns; a waiting get lets others run every few milliseconds.
 class KvClient : public Kv {
  public:
@@ -74,7 +88,7 @@ class KvClient : public Kv {
   void erase(const std::string& key) override;
 
  private:
-  std::mutex mutex_;
+  FairMutex mutex_;
   Fd socket_;
 };
 
