@@ -114,13 +114,14 @@ TEST_CASE("a thread that takes the lock again at once does not keep others from 
   std::thread greedy([&] {
     while (!done) {
       const std::lock_guard lock(mutex);
-      std::this_thread::sleep_for(1ms);
+      std::this_thread::sleep_for(5ms);
       ++turns;
     }
   });
   std::vector<int> waited;  // turns of the other thread until this one has the lock
   for (int i = 0; i < 21; ++i) {
     const int before = turns;
+    while (turns == before) std::this_thread::yield();  // so the other thread is at work
     const std::lock_guard lock(mutex);
     waited.push_back(turns - before);
   }
