@@ -100,7 +100,7 @@ Outcome Supervisor::run() {
   if (args_.cluster->is_head()) {
     args_.cluster->tell_end_is_near();
     if (args_.before_others_end) args_.before_others_end(outcome);
-    args_.cluster->tell_end(outcome.exit_code, outcome.again, Json::array());
+    args_.cluster->tell_end({.exit_code = outcome.exit_code, .again = outcome.again});
     return outcome;
   }
   // The head prints the sentence.
@@ -115,10 +115,9 @@ Outcome Supervisor::run() {
 
 bool Supervisor::has_begun() const {
   const RankRange here = args_.ranks_here();
-  if (here.count == 0) return true;  // those of other hosts may have
   for (int rank = here.first; rank < here.end(); ++rank)
     if (progress_.has_begun(rank)) return true;
-  return false;
+  return here.count == 0 && args_.cluster != nullptr && args_.cluster->members_have_begun();
 }
 
 // What fails before the first step fails again, unless a host is lost while a run that had begun starts again.
@@ -141,9 +140,9 @@ void Supervisor::tell_end() {
   if (has_told_end_ || args_.cluster->is_head()) return;
   has_told_end_ = true;
   const Outcome outcome = own_outcome();
-  const bool has_failed = has_begun() && outcome.exit_code != 0;
-  args_.cluster->tell_end(outcome.exit_code, false,
-                          has_failed ? numbers_of_ranks(progress_, args_.ranks_here()) : Json::array());
+  AgentEnd end{.exit_code = outcome.exit_code, .has_begun = has_begun()};
+  if (end.has_begun && outcome.exit_code != 0) end.numbers = numbers_of_ranks(progress_, args_.ranks_here());
+  args_.cluster->tell_end(end);
 }
 
 // Of all ranks of a run that has failed, for its page; "": it has not, or had not begun.

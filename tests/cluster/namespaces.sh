@@ -32,6 +32,9 @@ ssh-keygen -q -t ed25519 -N '' -f "$work/key"
 cp "$work/key.pub" "$work/authorized"
 chmod 600 "$work/authorized"
 
+core_of() { # number of a host
+  python3 -c 'import os, sys; cores = sorted(os.sched_getaffinity(0)); print(cores[(int(sys.argv[1]) - 1) % len(cores)])' "$1"
+}
 host_pid=()
 start_host() { # number
   local n=$1 link=dh$((id % 100000))n$1
@@ -46,11 +49,7 @@ PidFile none
 CONF
   mkdir -p "$work/run$n/sshd"
   local core=()
-  if [[ ${own_core:-false} == true ]]; then
-    local cores
-    mapfile -t cores < <(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
-    core=(taskset -c "${cores[(n - 1) % ${#cores[@]}]}")
-  fi
+  [[ ${own_core:-false} != true ]] || core=(taskset -c "$(core_of "$n")")
   "${core[@]}" unshare --net --uts --ipc --mount --pid --fork --kill-child --mount-proc bash -c "
     hostname node$n; mount -t tmpfs tmpfs /dev/shm; mount --bind $work/run$n /run; ip link set lo up
     until ip link show eth0 >/dev/null 2>&1; do sleep 0.02; done
@@ -83,6 +82,18 @@ done
 # Runs a command on this host, also while it is cut off from the network.
 inside() { # number, command...
   nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -m -n -p -u "${@:2}"
+}
+# Of the links of the first two hosts, in both directions; "none": as fast as they are.
+set_rate() {
+  local n words=(replace)
+  command -v tc >/dev/null || skip "there is no tc (Debian: iproute2)"
+  [[ $1 != none ]] || words=(del)
+  for n in 1 2; do
+    local to_host=(dev "dh$((id % 100000))n$n" root) from_host=(dev eth0 root) limit=(tbf rate "$1" burst 256kb latency 50ms)
+    [[ $1 != none ]] || limit=()
+    tc qdisc "${words[@]}" "${to_host[@]}" "${limit[@]}" 2>/dev/null || return 1
+    inside "$n" tc qdisc "${words[@]}" "${from_host[@]}" "${limit[@]}" 2>/dev/null || return 1
+  done
 }
 now_ms() { date +%s%3N; }
 median_and_most() { sort -n | awk '{ at[NR] = $1 } END { print at[int((NR + 1) / 2)], at[NR] }'; }

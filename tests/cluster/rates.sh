@@ -8,16 +8,7 @@
 set -euo pipefail
 own_core=true
 source "$(dirname "${BASH_SOURCE[0]}")/namespaces.sh"
-command -v tc >/dev/null || skip "there is no tc (Debian: iproute2)"
-
-set_rate() { # of both directions of both hosts
-  local n
-  for n in 1 2; do
-    tc qdisc replace dev "dh$((id % 100000))n$n" root tbf rate "$1" burst 256kb latency 50ms
-    inside "$n" tc qdisc replace dev eth0 root tbf rate "$1" burst 256kb latency 50ms
-  done
-}
-set_rate 1gbit 2>/dev/null || skip "this kernel can't limit the rate of a link (sch_tbf)"
+set_rate 1gbit || skip "this kernel can't limit the rate of a link (sch_tbf)"
 printf 'node1 slots=1\nnode2 slots=1\n' >"$work/hosts_1"
 printf 'node1 slots=2\nnode2 slots=2\n' >"$work/hosts_2"
 on_hosts() { # name, ranks of a host, arguments...

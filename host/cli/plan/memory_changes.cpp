@@ -320,7 +320,6 @@ std::optional<std::string> planned_in_child(const std::function<std::string(Load
 }
 
 Shortage with_changes(const AskedRun& run, Shortage shortage) {
-  if (shortage.kind != MemoryKind::kHost) return shortage;  // a child would take addresses, and open the device again
   const std::optional<std::string> changes = planned_in_child(
       [&](LoaderRecord& record, RunPlanner& planner) { return sought_changes(run, shortage, record, planner); });
   shortage.changes = changes.value_or("");

@@ -39,8 +39,8 @@ struct AskedRun {
 // For a training that was refused for `shortage`: its changes, or if it has none, those that a loader finds.
 TriedChanges changes_that_fit(const AskedRun& run, const Shortage& shortage);
 
-// Called in rank 0. Returns `shortage` with the changes that a child of this process finds; without them if the child fails or
-// can't plan the run. Then a loader seeks them.
+// Called in rank 0. Returns `shortage` with the changes that a child of this process finds; without them if the child fails.
+// Then a loader seeks them.
 Shortage with_changes(const AskedRun& run, Shortage shortage);
 
 // Called in the loader. Plans a training of many ranks before they start. Error: LacksMemory with changes: it does not fit.

@@ -118,6 +118,10 @@ std::optional<DoesNotFit> first_shortage(const std::vector<SeenMemory>& ranks, c
   return shortage_of_hosts(ranks, question);
 }
 
+bool can_plan_in_child(const FitQuestion& question, MemoryKind lacking) {
+  return lacking == MemoryKind::kHost && !question.device_has_memory && !question.ranks_are_threads;
+}
+
 uint64_t reserve_of_rank(const RankMemory& rank, MemoryKind kind, bool device_has_memory) {
   if (kind == MemoryKind::kDevice) return 0;
   const uint64_t base = (kind == MemoryKind::kHost ? uint64_t{48} : uint64_t{448}) << 20;

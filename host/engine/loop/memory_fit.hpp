@@ -32,6 +32,9 @@ struct FitQuestion {
   bool ranks_are_threads;  // of one process
   CheckpointMemory checkpoints = {};
 };
+// Whether a child of the rank that has asked can seek changes. It would take addresses of its process, open the device again,
+// and lack the other threads.
+bool can_plan_in_child(const FitQuestion& question, MemoryKind lacking);
 struct DoesNotFit {
   Shortage shortage;
   std::string sentence;

@@ -199,9 +199,8 @@ class Rank : RankSetup {
                                  plan_.comm.has_cap(DDH_CAP_RANKS_ARE_THREADS), checkpoint_memory()};
       if (const std::optional<DoesNotFit> found = first_shortage(all, question)) {
         const Shortage& of = found->shortage;
-        const bool can_fork = !question.device_has_memory && !question.ranks_are_threads;
-        if (plan_.work == Work::kTrain)
-          services_.seat.record.set_shortage(can_fork && plan_.with_changes ? plan_.with_changes(of) : of);
+        const bool in_child = plan_.with_changes && can_plan_in_child(question, of.kind);
+        if (plan_.work == Work::kTrain) services_.seat.record.set_shortage(in_child ? plan_.with_changes(of) : of);
         ddh::fail(DDH_RESOURCE_EXHAUSTED, found->sentence);
       }
       if (order_ != nullptr) require_room_of_new_run(*order_);

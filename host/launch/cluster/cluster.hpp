@@ -54,6 +54,14 @@ struct ClusterNews {
   bool again = false;             // with it: the agents are to meet and start again
 };
 
+// What an agent says once its ranks have ended.
+struct AgentEnd {
+  int exit_code = 0;             // of the head: the verdict
+  bool again = false;            // of the head: the agents are to meet and start again
+  bool has_begun = false;        // of a member: a rank had begun its work
+  Json numbers = Json::array();  // of a member: of its ranks that have failed (launch/rank_numbers.hpp)
+};
+
 class Cluster {
  public:
   // Meets the other agents. With settings.hosts `placement` is not used. [blocks]
@@ -86,12 +94,12 @@ class Cluster {
   virtual void tell_save() = 0;
   // The head, before tell_end: it will say nothing for a while.
   virtual void tell_end_is_near() {}
-  // This agent's ranks have ended. The head's is the verdict. `again`: the agents are to meet and start again. `numbers`: of a
-  // member's ranks that have failed (launch/rank_numbers.hpp).
-  virtual void tell_end(int exit_code, bool again, const Json& numbers) = 0;
+  virtual void tell_end(const AgentEnd& end) = 0;
   // The head of hosts that it has started, after tell_end with `again`: their agents, which wait for an order. Null: at
   // least one was lost.
   [[nodiscard]] virtual std::shared_ptr<RemoteAgents> waiting_agents() const { return nullptr; }
+  // The head: whether a rank of a member may have begun its work.
+  [[nodiscard]] virtual bool members_have_begun() const { return false; }
   // The head: those of all members that have ended.
   [[nodiscard]] virtual Json numbers_of_members() const { return Json::array(); }
   // In a child.

@@ -28,6 +28,7 @@ struct Member {
   int store_guests = 0;
   bool has_ended = false;
   bool has_said_so = false;      // it has not just vanished
+  bool has_begun = false;        // as it has said
   Json numbers = Json::array();  // of its ranks, if they have failed
 };
 
@@ -98,11 +99,15 @@ class Head final : public Cluster {
     for (Member& member : members_)
       if (member.link != nullptr) member.link->flush(SteadyClock::now() + std::chrono::milliseconds(100));
   }
-  void tell_end(int exit_code, bool again, const Json& /*numbers*/) override {
-    tell_all({{"end", exit_code}, {"again", again}});
+  void tell_end(const AgentEnd& end) override {
+    tell_all({{"end", end.exit_code}, {"again", end.again}});
     const auto deadline = SteadyClock::now() + std::chrono::seconds(2);
     for (Member& member : members_)
       if (member.link != nullptr) member.link->finish(deadline);
+  }
+  [[nodiscard]] bool members_have_begun() const override {
+    return std::any_of(members_.begin() + 1, members_.end(),
+                       [](const Member& m) { return m.has_begun || !m.has_said_so; });
   }
   [[nodiscard]] Json numbers_of_members() const override {
     Json out = Json::array();
@@ -321,6 +326,7 @@ class Head final : public Cluster {
       if (message.contains("save")) news.save = true;
       if (!message.contains("end")) continue;
       member.has_ended = member.has_said_so = true;
+      member.has_begun = message.at("begun").get<bool>();
       member.numbers = message.at("ranks");
     }
     if (member.link->lost().empty() || member.has_ended) return;

@@ -66,8 +66,8 @@ class AsMember final : public Cluster {
   }
   void tell_signal(int number) override { link_->send({{"signal", number}}); }
   void tell_save() override { link_->send({{"save", true}}); }
-  void tell_end(int exit_code, bool /*again*/, const Json& numbers) override {
-    link_->send({{"end", exit_code}, {"ranks", numbers}});
+  void tell_end(const AgentEnd& end) override {
+    link_->send({{"end", end.exit_code}, {"begun", end.has_begun}, {"ranks", end.numbers}});
   }
   void forget() override { link_.reset(); }
 

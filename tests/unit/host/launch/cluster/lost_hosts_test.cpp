@@ -53,12 +53,18 @@ class FailingCluster final : public Cluster {
   void tell_failure(const std::string& /*sentence*/, bool /*caused_by_peer*/) override {}
   void tell_signal(int /*number*/) override {}
   void tell_save() override {}
-  void tell_end(int /*exit_code*/, bool /*again*/, const Json& /*numbers*/) override {}
+  void tell_end(const AgentEnd& /*end*/) override {}
+  [[nodiscard]] bool members_have_begun() const override { return members_have_begun_; }
+  // A head whose members have all ranks.
+  void give_ranks_away(bool have_begun) {
+    mine_ = {0, 0};
+    members_have_begun_ = have_begun;
+  }
   void forget() override {}
 
  private:
   const bool is_head_, is_lost_;
-  bool has_failed_ = false;
+  bool has_failed_ = false, members_have_begun_ = false;
   std::vector<Fd> servers_;
 };
 
@@ -78,6 +84,17 @@ TEST_CASE("a host that is lost before the first step ends a run, unless it has s
   CHECK(end_of(/*is_restart=*/true, /*is_lost=*/true));
   CHECK_FALSE(end_of(/*is_restart=*/false, /*is_lost=*/true));
   CHECK_FALSE(end_of(/*is_restart=*/true, /*is_lost=*/false));
+}
+
+TEST_CASE("the ranks of other hosts start again only if one of them had begun its work", "[launch]") {
+  const bool have_begun = GENERATE(false, true);
+  FailingCluster cluster(/*is_head=*/true, /*is_lost=*/false);
+  cluster.give_ranks_away(have_begun);
+  LaunchArgs args = two_ranks(cluster);
+  args.may_restart = true;
+  const Outcome end = launch(args, rank_that_waits);
+  CHECK(end.exit_code == 1);
+  CHECK(end.again == have_begun);
 }
 
 TEST_CASE("a member that has lost the head does not know how the run has ended", "[launch]") {
