@@ -74,7 +74,7 @@ Ended run_with(const Point& point) {
         setenv("LD_PRELOAD", DDHOST_CALL_FAULTS, 1);
       });
   Ended end{};
-  end.code = process.wait(std::chrono::seconds(60));
+  end.code = process.wait(std::chrono::seconds(120));  // a loaded machine
   end.err = process.err();
   end.weights = read_text(weights);
   const std::string bytes = read_text(counter);
