@@ -5,7 +5,11 @@
 //   bare_gloo  sums in the order of ranks, as the transport gloo: pieces go to their owners, the owner adds them, and the sums
 //              go to all. Made of Gloo's send and receive.
 //   own_gloo   all_reduce, all_gather and broadcast of the engine, whose sums have no promised order
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <map>
+#include <vector>
 
 #define USE_C10D_GLOO
 #include <ATen/ops/from_blob.h>
@@ -59,6 +63,8 @@ class Gloo final : public ddh::CommBackend {
     std::vector<at::Tensor> data{at::from_blob(c.recv, {static_cast<int64_t>(c.count)}, at::TensorOptions(at::kFloat))};
     gloo_->allreduce(data)->wait();
 #else
+    if (c.send == c.recv || c.dtype != DDH_F32)
+      ddh::fail(DDH_UNIMPLEMENTED, "the transport of a benchmark sums F32, and not in place; choose gloo");
     const uint64_t share = (c.count + ranks() - 1) / ranks();
     std::vector<uint64_t> at;  // elements
     for (uint64_t r = 0; r <= ranks(); ++r) at.push_back(std::min(c.count, r * share));

@@ -8,6 +8,7 @@
 set -euo pipefail
 own_core=true
 source "$(dirname "${BASH_SOURCE[0]}")/namespaces.sh"
+exec 3>&1 # for failures of functions whose output goes to a file
 rounds=${3:-4}
 python=${DDHOST_PEER_PYTHON:-$source/.deps/venv/bin/python}
 "$python" -c 'import torch, numpy' 2>/dev/null || skip "'$python' has no torch and numpy (./dev setup --peers)"
@@ -25,17 +26,18 @@ ms_of_peer() {
     pids+=($!)
     children+=($!)
   done
-  for n in "${pids[@]}"; do wait "$n" || { cat "$work"/peer.*; fail "the peer ended with an error"; }; done
+  for n in "${pids[@]}"; do wait "$n" || { cat "$work"/peer.*; fail "the peer ended with an error"; } >&3; done
   "$python" -c 'import json, statistics, sys
 rows = [json.loads(line) for line in open(sys.argv[1]) if line.startswith("""{"step_ms""")]
 print(round(statistics.median(rows[-1]["step_ms"])))' "$work/peer.1"
 }
 ms_of() { # strategy
   rm -rf "$work/run"
-  "$build/ddhost" --ssh-config "$work/ssh_config" --hostfile "$work/hosts" --strategy "$1" model.size=gpt2 model.context=64 \
-    model.vocab=50304 data.path="$work/tokens.bin" data.micro_batch=1 "train.steps=$((steps + warmup))" run.sample_tokens=0 \
+  "$build/ddhost" --ssh-config "$work/ssh_config" --hostfile "$work/hosts" --strategy "$1" \
+    device.plugin=cpu precision.compute=fp32 model.size=gpt2 model.context=64 model.vocab=50304 \
+    data.path="$work/tokens.bin" data.micro_batch=1 "train.steps=$((steps + warmup))" run.sample_tokens=0 \
     'optimizer.betas=[0.9,0.95]' optimizer.weight_decay=0.1 run.quiet=true checkpoint.on_exit=false "run.dir=$work/run" \
-    >"$work/run.log" 2>&1 || { cat "$work/run.log"; fail "$1"; }
+    >"$work/run.log" 2>&1 || { cat "$work/run.log"; fail "$1"; } >&3
   grep -oE '"step_ms":[0-9]+' "$work/run/metrics.jsonl" | cut -d: -f2 | tail -n "$steps" | median
 }
 

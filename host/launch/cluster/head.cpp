@@ -326,7 +326,7 @@ class Head final : public Cluster {
       if (message.contains("save")) news.save = true;
       if (!message.contains("end")) continue;
       member.has_ended = member.has_said_so = true;
-      member.has_begun = message.at("begun").get<bool>();
+      member.has_begun = message.value("begun", true);
       member.numbers = message.at("ranks");
     }
     if (member.link->lost().empty() || member.has_ended) return;

@@ -3,6 +3,7 @@
 // Code in a child process: its answer, and a child that has none, because its code fails, ends, is killed or hangs.
 #include "base/child_process.hpp"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -58,11 +59,14 @@ TEST_CASE("a child process that hangs is killed, with what it has started", "[ch
         "for a test",
         [&]() -> std::string {
           const pid_t own = ::fork();
+          if (own < 0) ::_exit(1);
           if (own > 0 && ::write(ends[1], &own, sizeof own) != sizeof own) ::_exit(1);
           while (true) ::pause();
         },
         ends[1]);
     pid = child.pid();
+    pollfd waiting{ends[0], POLLIN, 0};
+    REQUIRE(::poll(&waiting, 1, 20'000) == 1);
     REQUIRE(::read(ends[0], &started, sizeof started) == sizeof started);
     const auto begin = Clock::now();
     CHECK(!child.answer(begin + 100ms));

@@ -121,14 +121,15 @@ TEST_CASE("a thread that takes the lock again at once does not keep others from 
   std::vector<int> waited;  // turns of the other thread until this one has the lock
   for (int i = 0; i < 21; ++i) {
     const int before = turns;
-    while (turns == before) std::this_thread::yield();  // so the other thread is at work
+    while (turns == before) std::this_thread::sleep_for(100us);  // so the other thread is at work
+    const int asked = turns;
     const std::lock_guard lock(mutex);
-    waited.push_back(turns - before);
+    waited.push_back(turns - asked);
   }
   done = true;
   greedy.join();
   std::nth_element(waited.begin(), waited.begin() + 10, waited.end());
-  CHECK(waited[10] <= 2);  // the median: a busy machine may stop this thread before it asks
+  CHECK(waited[10] <= 2);  // the median; a fair lock gives 1, and a busy machine may stop this thread before it asks
 }
 
 TEST_CASE("the store serves the other ranks after one has ended", "[kv]") {
