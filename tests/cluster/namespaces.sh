@@ -83,16 +83,12 @@ done
 inside() { # number, command...
   nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -m -n -p -u "${@:2}"
 }
-# Of the links of the first two hosts, in both directions; "none": as fast as they are.
-set_rate() {
-  local n words=(replace)
+set_rate() { # of the links of the first two hosts, in both directions
+  local n limit=(tbf rate "$1" burst 256kb latency 50ms)
   command -v tc >/dev/null || skip "there is no tc (Debian: iproute2)"
-  [[ $1 != none ]] || words=(del)
   for n in 1 2; do
-    local to_host=(dev "dh$((id % 100000))n$n" root) from_host=(dev eth0 root) limit=(tbf rate "$1" burst 256kb latency 50ms)
-    [[ $1 != none ]] || limit=()
-    tc qdisc "${words[@]}" "${to_host[@]}" "${limit[@]}" 2>/dev/null || return 1
-    inside "$n" tc qdisc "${words[@]}" "${from_host[@]}" "${limit[@]}" 2>/dev/null || return 1
+    tc qdisc replace dev "dh$((id % 100000))n$n" root "${limit[@]}" 2>/dev/null || return 1
+    inside "$n" tc qdisc replace dev eth0 root "${limit[@]}" 2>/dev/null || return 1
   done
 }
 now_ms() { date +%s%3N; }
