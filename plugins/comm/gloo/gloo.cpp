@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #define USE_C10D_GLOO
@@ -21,6 +22,7 @@ namespace gloo_links {
 namespace {
 
 using c10d::ProcessGroupGloo;
+using messages::Channel;
 
 // A rank may compute for hours before it sends. The launcher detects ranks that hang.
 constexpr std::chrono::hours kNoLimit{24 * 365};
@@ -94,14 +96,17 @@ class GlooLinks final : public messages::Links {
     sockets_ = new_sockets_that(false, connections);
   }
 
-  std::unique_ptr<messages::Message> send(int32_t peer, const std::byte* data, uint64_t bytes) override {
+  std::unique_ptr<messages::Message> send(Channel channel, int32_t peer, const std::byte* data,
+                                          uint64_t bytes) override {
     auto message = std::make_unique<GlooMessage>(peer, tensor(const_cast<std::byte*>(data), bytes));
-    start(*message, peer, [&] { return gloo_->send(message->data(), peer, next(sent_, peer)); });
+    const int tag = tag_of(channel, count(sent_, channel, peer), bytes);
+    start(*message, peer, [&] { return gloo_->send(message->data(), peer, tag); });
     return message;
   }
-  std::unique_ptr<messages::Message> receive(int32_t peer, std::byte* data, uint64_t bytes) override {
+  std::unique_ptr<messages::Message> receive(Channel channel, int32_t peer, std::byte* data, uint64_t bytes) override {
     auto message = std::make_unique<GlooMessage>(peer, tensor(data, bytes));
-    start(*message, peer, [&] { return gloo_->recv(message->data(), peer, next(received_, peer)); });
+    const int tag = tag_of(channel, count(received_, channel, peer), bytes);
+    start(*message, peer, [&] { return gloo_->recv(message->data(), peer, tag); });
     return message;
   }
   // Gloo has no call for this that another thread may make. It ends the process if its listener is shut down.
@@ -122,14 +127,22 @@ class GlooLinks final : public messages::Links {
       throw messages::LinkLost(peer, text.substr(0, text.find('\n')));
     }
   }
-  // Messages of a pair have numbers, so that several may be on their way.
-  static int next(std::vector<uint32_t>& numbers, int32_t peer) {
-    return static_cast<int>(numbers[static_cast<size_t>(peer)]++ & 0x7FFFFFFF);
+  using Counts = std::array<uint32_t, 2>;  // messages of a pair on each channel
+  static uint32_t count(std::vector<Counts>& counts, Channel channel, int32_t peer) {
+    return counts[static_cast<size_t>(peer)][static_cast<size_t>(channel)]++;
+  }
+  // Messages of a pair have numbers, so that several may be on their way. Gloo ends the process where a message meets a receive
+  // of fewer bytes. So the tag of data holds a hash of the size, and they do not meet.
+  static int tag_of(Channel channel, uint32_t number, uint64_t bytes) {
+    constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;  // 2^64 / the golden ratio
+    const uint64_t size = channel == Channel::kData ? bytes * kGolden >> 49 : 0;
+    return static_cast<int>(static_cast<uint32_t>(channel) << 30 | (number & 0x7FFF) << 15 |
+                            static_cast<uint32_t>(size));
   }
 
   c10::intrusive_ptr<ProcessGroupGloo> gloo_;
-  std::vector<uint32_t> sent_, received_;  // messages to and from each rank
-  std::vector<int> sockets_;               // connections of Gloo, which closes them
+  std::vector<Counts> sent_, received_;  // to and from each rank
+  std::vector<int> sockets_;             // connections of Gloo, which closes them
 };
 
 class Gloo final : public messages::Transport {

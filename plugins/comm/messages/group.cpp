@@ -40,9 +40,17 @@ void wait_all(Waits& messages) {
 }
 
 // A chunk is long enough for the rate of a link, and those of all ranks together stay small.
-constexpr uint64_t kChunkBytes = uint64_t{1} << 20, kScratchBytes = uint64_t{1} << 25;
-uint64_t chunk_for(uint64_t size) {
-  return std::max<uint64_t>(std::min(kChunkBytes, kScratchBytes / (2 * size)) / 4096 * 4096, 4096);
+constexpr uint64_t kChunkBytes = uint64_t{1} << 22, kScratchBytes = uint64_t{1} << 25;
+uint64_t chunk_for(uint64_t others) {
+  return std::max<uint64_t>(std::min(kChunkBytes, kScratchBytes / (2 * std::max<uint64_t>(others, 1))) / 4096 * 4096,
+                            4096);
+}
+
+// Below this size a copy into the frame takes less time than a second message. The floor is for groups of many ranks.
+constexpr uint64_t kFrameBytes = (uint64_t{1} << 16) + 4096, kLeastFrameBytes = 2048;
+constexpr uint64_t kAllFramesBytes = uint64_t{1} << 22;
+uint64_t frame_for(uint64_t others) {
+  return std::clamp(kAllFramesBytes / std::max<uint64_t>(others, 1), kLeastFrameBytes, kFrameBytes);
 }
 
 }  // namespace
@@ -50,17 +58,21 @@ uint64_t chunk_for(uint64_t size) {
 Group::Group(Member member, std::unique_ptr<Links> links)
     : member_(std::move(member)),
       links_(std::move(links)),
-      chunk_(chunk_for(member_.world_ranks.size())),
-      scratch_(size() > 1 ? 2 * member_.world_ranks.size() * chunk_ : 0),
-      out_(member_.world_ranks.size()),
-      in_(member_.world_ranks.size()) {
+      chunk_(chunk_for(member_.world_ranks.size() - 1)),
+      frame_(frame_for(member_.world_ranks.size() - 1)),
+      scratch_(2 * (member_.world_ranks.size() - 1) * chunk_),
+      pairs_(member_.world_ranks.size()) {
+  for (size_t r = 0; r < pairs_.size(); ++r)
+    if (static_cast<int32_t>(r) != member_.rank)
+      for (std::vector<std::byte>* frame : {&pairs_[r].out, &pairs_[r].in}) frame->resize(frame_);
   if (member_.reduce_block == 0)
     ddh::fail(DDH_INVALID_ARGUMENT, "group '", member_.name,
               "' has blocks of 0 ranks; give a reduce_block of at least 1");
 }
 
 uint64_t Group::bytes(uint32_t size) {
-  return (size > 1 ? 2 * uint64_t{size} * chunk_for(size) : 0) + 2 * uint64_t{size} * kFrameBytes;
+  const uint64_t others = size - 1;
+  return others * 2 * (chunk_for(others) + frame_for(others));
 }
 
 void Group::require_peer(int32_t rank) const {
@@ -108,40 +120,47 @@ void Group::check(const Call& call, const Part& part, const Header& header) cons
               part.in_bytes / element_bytes(call.dtype), "; the counts of all ranks must agree");
 }
 
-void Group::exchange(const Call& call, const std::vector<Part>& parts, Data data) {
-  const bool moves = data == Data::kMoves;
-  Messages sent;
-  std::vector<std::pair<const Part*, std::unique_ptr<Message>>> frames;
+void Group::send_frame(const Call& call, const Part& part, Messages& sent) {
+  Pair& pair = pairs_[static_cast<size_t>(part.peer)];
+  pair.coming = links_->receive(Channel::kFrames, part.peer, pair.in.data(), frame_);
+  const Header header{call.kind, call.dtype, part.out_bytes};
+  std::memcpy(pair.out.data(), &header, sizeof header);
+  const uint64_t carried = is_inline(part.out_bytes) ? part.out_bytes : 0;
+  if (carried > 0) std::memcpy(pair.out.data() + sizeof header, part.out, carried);
+  sent.push_back(links_->send(Channel::kFrames, part.peer, pair.out.data(), sizeof header + carried));
+}
+
+const std::byte* Group::receive_frame(const Call& call, const Part& part) {
+  Pair& pair = pairs_[static_cast<size_t>(part.peer)];
+  const std::unique_ptr<Message> message = std::move(pair.coming);
+  message->wait();
+  Header header{};
+  std::memcpy(&header, pair.in.data(), sizeof header);
+  check(call, part, header);
+  return pair.in.data() + sizeof header;
+}
+
+void Group::exchange(const Call& call, const std::vector<Part>& parts) {
+  Messages sent, received;
+  std::vector<std::pair<const Part*, const std::byte*>> small;
+  for (const Part& part : parts)
+    if (part.peer != rank() && !is_inline(part.in_bytes))
+      received.push_back(links_->receive(Channel::kData, part.peer, part.in, part.in_bytes));
   for (const Part& part : parts) {
     if (part.peer == rank()) continue;
-    frames.emplace_back(&part, links_->receive(part.peer, in_[static_cast<size_t>(part.peer)].data(), kFrameBytes));
-    Frame& frame = out_[static_cast<size_t>(part.peer)];
-    const Header header{call.kind, call.dtype, part.out_bytes};
-    std::memcpy(frame.data(), &header, sizeof header);
-    const bool is_inline = part.out_bytes <= kInlineBytes;
-    if (moves && is_inline && part.out_bytes > 0) std::memcpy(frame.data() + sizeof header, part.out, part.out_bytes);
-    sent.push_back(links_->send(part.peer, frame.data(), kFrameBytes));
-    if (moves && !is_inline) sent.push_back(links_->send(part.peer, part.out, part.out_bytes));
+    send_frame(call, part, sent);
+    if (!is_inline(part.out_bytes)) sent.push_back(links_->send(Channel::kData, part.peer, part.out, part.out_bytes));
   }
-  Messages received;
-  std::vector<const Part*> small;
-  for (auto& [part, message] : frames) {
-    message->wait();
-    const Frame& frame = in_[static_cast<size_t>(part->peer)];
-    Header header{};
-    std::memcpy(&header, frame.data(), sizeof header);
-    check(call, *part, header);
-    if (moves && part->in_bytes > kInlineBytes)
-      received.push_back(links_->receive(part->peer, part->in, part->in_bytes));
-    else if (moves && part->in_bytes > 0)
-      small.push_back(part);
+  for (const Part& part : parts) {
+    if (part.peer == rank()) continue;
+    const std::byte* const data = receive_frame(call, part);
+    if (part.in_bytes > 0 && is_inline(part.in_bytes)) small.emplace_back(&part, data);
   }
   wait_all(sent);  // what comes in may replace it
-  for (const Part* part : small)
-    std::memcpy(part->in, in_[static_cast<size_t>(part->peer)].data() + sizeof(Header), part->in_bytes);
+  for (const auto& [part, data] : small) std::memcpy(part->in, data, part->in_bytes);
   wait_all(received);
   for (const Part& part : parts)
-    if (moves && part.peer == rank()) copy_own(call, part);
+    if (part.peer == rank()) copy_own(call, part);
 }
 
 void Group::gather(const Call& call, const Pieces& pieces, const std::byte* mine, std::byte* all) {
@@ -153,7 +172,9 @@ void Group::gather(const Call& call, const Pieces& pieces, const std::byte* mine
 }
 
 std::byte* Group::scratch(uint64_t chunk, size_t rank) {
-  return scratch_.data() + (chunk % 2 * member_.world_ranks.size() + rank) * chunk_;
+  const size_t others = member_.world_ranks.size() - 1;
+  const size_t place = rank > static_cast<size_t>(member_.rank) ? rank - 1 : rank;  // among the others
+  return scratch_.data() + (chunk % 2 * others + place) * chunk_;
 }
 
 uint64_t Group::chunk_bytes(const Pieces& pieces, size_t rank, uint64_t chunk) const {
@@ -161,15 +182,20 @@ uint64_t Group::chunk_bytes(const Pieces& pieces, size_t rank, uint64_t chunk) c
   return begin >= pieces.bytes[rank] ? 0 : std::min(chunk_, pieces.bytes[rank] - begin);
 }
 
-void Group::start_chunk(const Fold& f, uint64_t chunk, Messages& sent, Messages& received) {
+void Group::start_receives(const Fold& f, uint64_t chunk, Messages& received) {
   const auto me = static_cast<size_t>(rank());
+  const uint64_t bytes = chunk_bytes(f.pieces, me, chunk);
+  for (size_t r = 0; r < f.pieces.bytes.size(); ++r)
+    if (r != me && bytes > 0)
+      received.push_back(links_->receive(Channel::kData, static_cast<int32_t>(r), scratch(chunk, r), bytes));
+}
+
+void Group::start_sends(const Fold& f, uint64_t chunk, Messages& sent) {
   for (size_t r = 0; r < f.pieces.bytes.size(); ++r) {
-    if (r == me) continue;
-    const auto peer = static_cast<int32_t>(r);
-    if (const uint64_t bytes = chunk_bytes(f.pieces, me, chunk); bytes > 0)
-      received.push_back(links_->receive(peer, scratch(chunk, r), bytes));
-    if (const uint64_t bytes = chunk_bytes(f.pieces, r, chunk); bytes > 0)
-      sent.push_back(links_->send(peer, f.from + f.pieces.offset[r] + chunk * chunk_, bytes));
+    const uint64_t bytes = chunk_bytes(f.pieces, r, chunk);
+    if (r != static_cast<size_t>(rank()) && bytes > 0)
+      sent.push_back(
+          links_->send(Channel::kData, static_cast<int32_t>(r), f.from + f.pieces.offset[r] + chunk * chunk_, bytes));
   }
 }
 
@@ -196,25 +222,32 @@ void Group::share_chunk(const Fold& f, uint64_t chunk, Messages& shared) {
     if (r == me) continue;
     const auto peer = static_cast<int32_t>(r);
     if (const uint64_t bytes = chunk_bytes(f.pieces, r, chunk); bytes > 0)
-      shared.push_back(links_->receive(peer, f.all + f.pieces.offset[r] + chunk * chunk_, bytes));
+      shared.push_back(links_->receive(Channel::kData, peer, f.all + f.pieces.offset[r] + chunk * chunk_, bytes));
     if (const uint64_t bytes = chunk_bytes(f.pieces, me, chunk); bytes > 0)
-      shared.push_back(links_->send(peer, f.sums + chunk * chunk_, bytes));
+      shared.push_back(links_->send(Channel::kData, peer, f.sums + chunk * chunk_, bytes));
   }
 }
 
 void Group::fold(const Fold& f) {
   std::vector<Part> parts;
   const auto me = static_cast<size_t>(rank());
-  const bool is_small = f.pieces.largest <= kInlineBytes;
   for (size_t r = 0; r < f.pieces.bytes.size(); ++r)
     if (r != me)
       parts.push_back(
           {static_cast<int32_t>(r), f.from + f.pieces.offset[r], f.pieces.bytes[r], scratch(0, r), f.pieces.bytes[me]});
-  exchange(f.call, parts, is_small ? Data::kMoves : Data::kFollows);
+  const bool is_small = is_inline(f.pieces.largest);
+  if (is_small) exchange(f.call, parts);
   const uint64_t n_chunks = (f.pieces.largest + chunk_ - 1) / chunk_;
-  Messages sent[2], received[2], shared[2];
+  Messages frames, sent[2], received[2], shared[2];
   for (uint64_t chunk = 0; chunk <= n_chunks; ++chunk) {
-    if (chunk < n_chunks && !is_small) start_chunk(f, chunk, sent[chunk % 2], received[chunk % 2]);
+    if (chunk < n_chunks && !is_small) {
+      start_receives(f, chunk, received[chunk % 2]);
+      if (chunk == 0)
+        for (const Part& part : parts) send_frame(f.call, part, frames);
+      start_sends(f, chunk, sent[chunk % 2]);
+      if (chunk == 0)
+        for (const Part& part : parts) receive_frame(f.call, part);
+    }
     if (chunk == 0) continue;
     const uint64_t last = chunk - 1;
     wait_all(received[last % 2]);
@@ -224,6 +257,7 @@ void Group::fold(const Fold& f) {
     if (f.all != nullptr) share_chunk(f, last, shared[last % 2]);
   }
   for (Messages& messages : shared) wait_all(messages);
+  wait_all(frames);
 }
 
 // Every rank gets all contributions and folds them itself: one exchange instead of two.
@@ -231,8 +265,9 @@ void Group::fold_small(const ddh_coll& c, const Call& call, uint64_t bytes) {
   std::vector<Part> parts;
   std::vector<const void*> sources;
   for (size_t r = 0; r < member_.world_ranks.size(); ++r) {
-    parts.push_back({static_cast<int32_t>(r), bytes_at(c.send), bytes, scratch(0, r), bytes});
-    sources.push_back(scratch(0, r));
+    const bool is_own = static_cast<int32_t>(r) == rank();
+    sources.push_back(is_own ? c.send : scratch(0, r));
+    if (!is_own) parts.push_back({static_cast<int32_t>(r), bytes_at(c.send), bytes, scratch(0, r), bytes});
   }
   exchange(call, parts);
   reduce(call, c.op, sources, c.initial, c.recv, bytes);
@@ -243,7 +278,8 @@ void Group::all_reduce(const ddh_coll& c) {
   const uint64_t width = element_bytes(c.dtype), ranks = member_.world_ranks.size();
   const Call call = call_of(kAllReduce, c);
   if (ranks == 1) return reduce(call, c.op, {c.send}, c.initial, c.recv, c.count * width);
-  if (c.count * width <= kInlineBytes) return fold_small(c, call, c.count * width);
+  // Of two ranks each sends all of its values either way; of more, some bytes are sent more often.
+  if (is_inline(c.count * width * (ranks - 1))) return fold_small(c, call, c.count * width);
   const uint64_t share = (c.count + ranks - 1) / ranks;
   std::vector<uint64_t> counts;
   for (uint64_t r = 0; r < ranks; ++r)

@@ -6,11 +6,11 @@
 // sends the sums to all. Large pieces go in chunks: while one is folded, the next is on its way. So N ranks send
 // 2 (N-1)/N of the bytes each, as a ring does.
 //
-// Each call begins with a frame of a fixed size from each rank to each other one. It says which call this is, so that ranks
-// that make different calls notice it, and carries the data if that is small.
+// Each call begins with a frame from each rank to each other one. It says which call this is, so that ranks that make
+// different calls notice it, and carries the data if that is small. The receives of large data are posted, and its sends begun,
+// beside the frame, because an engine may ask for the receive before it sends.
 #pragma once
 
-#include <array>
 #include <string>
 #include <vector>
 
@@ -71,15 +71,17 @@ class Group {
   }
 
  private:
-  static constexpr size_t kFrameBytes = 2048;
   struct Header {
     uint32_t kind;
     int32_t dtype;
     uint64_t bytes;  // that follow, in the frame or after it
   };
-  static constexpr size_t kInlineBytes = kFrameBytes - sizeof(Header);
-  using Frame = std::array<std::byte, kFrameBytes>;
   using Messages = std::vector<std::unique_ptr<Message>>;
+  // The frames of a call between this rank and another one.
+  struct Pair {
+    std::vector<std::byte> out, in;
+    std::unique_ptr<Message> coming;  // goes before its memory
+  };
 
   // Where a reduction takes and leaves its values.
   struct Fold {
@@ -92,16 +94,19 @@ class Group {
     std::byte* all;            // the sums of all pieces go here; NULL: they stay with their owners
   };
 
-  enum class Data { kMoves, kFollows };
-  // Sends and receives all parts at once. Both ranks of a pair name each other. kFollows: compares the calls and sizes alone,
-  // and the caller moves the data.
-  void exchange(const Call& call, const std::vector<Part>& parts, Data data = Data::kMoves);
+  // Sends and receives all parts at once. Both ranks of a pair name each other.
+  void exchange(const Call& call, const std::vector<Part>& parts);
+  [[nodiscard]] bool is_inline(uint64_t bytes) const { return sizeof(Header) + bytes <= frame_; }
+  void send_frame(const Call& call, const Part& part, Messages& sent);
+  // What follows the header. Error: the other rank makes another call or has another size.
+  const std::byte* receive_frame(const Call& call, const Part& part);
   void copy_own(const Call& call, const Part& part) const;
   void check(const Call& call, const Part& part, const Header& header) const;
   void gather(const Call& call, const Pieces& pieces, const std::byte* mine, std::byte* all);
   void fold(const Fold& f);
   void fold_small(const ddh_coll& c, const Call& call, uint64_t bytes);
-  void start_chunk(const Fold& f, uint64_t chunk, Messages& sent, Messages& received);
+  void start_receives(const Fold& f, uint64_t chunk, Messages& received);
+  void start_sends(const Fold& f, uint64_t chunk, Messages& sent);
   void fold_chunk(const Fold& f, uint64_t chunk);
   void share_chunk(const Fold& f, uint64_t chunk, Messages& shared);
   void reduce(const Call& call, int32_t op, const std::vector<const void*>& sources, const void* initial, void* sums,
@@ -116,8 +121,9 @@ class Group {
   const Member member_;
   const std::unique_ptr<Links> links_;
   const uint64_t chunk_;            // bytes of a piece that are folded at once
-  std::vector<std::byte> scratch_;  // two chunks from each rank
-  std::vector<Frame> out_, in_;     // one for each rank
+  const uint64_t frame_;            // bytes of the longest frame
+  std::vector<std::byte> scratch_;  // two chunks from each other rank
+  std::vector<Pair> pairs_;         // one for each rank
 };
 
 }  // namespace messages

@@ -19,7 +19,7 @@ struct LinkLost : std::runtime_error {
   int32_t peer;
 };
 
-// A message on its way. Its memory stays in place until wait has returned, or until the links have ended.
+// A message on its way. Its memory stays in place until wait has returned, or the object is gone, or the links have ended.
 class Message {
  public:
   Message() = default;
@@ -30,15 +30,20 @@ class Message {
   virtual void wait() = 0;
 };
 
-// Messages between two ranks arrive in the order in which they were sent. The receiver's size is the sender's, and is not 0.
+// Messages of one channel between two ranks arrive in the order in which they were sent. No size is 0.
+enum class Channel : uint8_t {
+  kFrames,  // a receive has room for more bytes than the message has
+  kData     // the sizes are equal, else the receive may not end: the ranks compare them first, by a frame
+};
+
 class Links {
  public:
   Links() = default;
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
   virtual ~Links() = default;
-  virtual std::unique_ptr<Message> send(int32_t peer, const std::byte* data, uint64_t bytes) = 0;
-  virtual std::unique_ptr<Message> receive(int32_t peer, std::byte* data, uint64_t bytes) = 0;
+  virtual std::unique_ptr<Message> send(Channel channel, int32_t peer, const std::byte* data, uint64_t bytes) = 0;
+  virtual std::unique_ptr<Message> receive(Channel channel, int32_t peer, std::byte* data, uint64_t bytes) = 0;
   // Waits of this rank and of its peers fail from now on. Callable from any thread.
   virtual void end() noexcept = 0;
 };

@@ -11,6 +11,7 @@
 namespace mpi_transport {
 namespace {
 
+using messages::Channel;
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
@@ -42,6 +43,13 @@ class MpiLinks::MpiMessage final : public messages::Message {
  public:
   MpiMessage(MpiLinks& links, int32_t peer, std::vector<MPI_Request> requests)
       : links_(links), peer_(peer), requests_(std::move(requests)) {}
+  MpiMessage(const MpiMessage&) = delete;
+  MpiMessage& operator=(const MpiMessage&) = delete;
+  // The memory of the message is free after this.
+  ~MpiMessage() override {
+    for (MPI_Request& request : requests_)
+      if (request != MPI_REQUEST_NULL && !is_cancelled(request)) links_.session_.stop();
+  }
 
   void wait() override {
     const Pause pause;
@@ -57,6 +65,17 @@ class MpiLinks::MpiMessage final : public messages::Message {
   }
 
  private:
+  // Only a receive whose message has not begun to come can be cancelled.
+  bool is_cancelled(MPI_Request& request) noexcept {
+    int done = 0;
+    try {
+      links_.session_.call([&] { return MPI_Cancel(&request); });
+      links_.session_.call([&] { return MPI_Test(&request, &done, MPI_STATUS_IGNORE); });
+    } catch (const std::runtime_error&) {
+      return false;  // the session has stopped already
+    }
+    return done != 0;
+  }
   bool is_done() {
     int done = 0;
     try {
@@ -75,12 +94,14 @@ class MpiLinks::MpiMessage final : public messages::Message {
 };
 
 template <class Start>
-std::unique_ptr<messages::Message> MpiLinks::start(int32_t peer, uint64_t bytes, const Start& start_piece) {
+std::unique_ptr<messages::Message> MpiLinks::start(Channel channel, int32_t peer, uint64_t bytes,
+                                                   const Start& start_piece) {
   const int rank = settings_.world_ranks[static_cast<size_t>(peer)];
+  const uint64_t longest = channel == Channel::kFrames ? bytes : settings_.message_bytes;
   std::vector<MPI_Request> requests;
   try {
-    for (uint64_t at = 0; at < bytes; at += settings_.message_bytes) {
-      const int count = static_cast<int>(std::min(settings_.message_bytes, bytes - at));
+    for (uint64_t at = 0; at < bytes; at += longest) {
+      const int count = static_cast<int>(std::min(longest, bytes - at));
       requests.push_back(MPI_REQUEST_NULL);
       session_.call([&] { return start_piece(at, count, rank, &requests.back()); });
     }
@@ -99,15 +120,16 @@ void MpiLinks::lose(int32_t peer, const char* how) {
   throw messages::LinkLost(peer, how);
 }
 
-std::unique_ptr<messages::Message> MpiLinks::send(int32_t peer, const std::byte* data, uint64_t bytes) {
-  return start(peer, bytes, [&](uint64_t at, int count, int rank, MPI_Request* request) {
-    return MPI_Isend(data + at, count, MPI_BYTE, rank, settings_.tag, MPI_COMM_WORLD, request);
+std::unique_ptr<messages::Message> MpiLinks::send(Channel channel, int32_t peer, const std::byte* data,
+                                                  uint64_t bytes) {
+  return start(channel, peer, bytes, [&](uint64_t at, int count, int rank, MPI_Request* request) {
+    return MPI_Isend(data + at, count, MPI_BYTE, rank, tag_of(channel), MPI_COMM_WORLD, request);
   });
 }
 
-std::unique_ptr<messages::Message> MpiLinks::receive(int32_t peer, std::byte* data, uint64_t bytes) {
-  return start(peer, bytes, [&](uint64_t at, int count, int rank, MPI_Request* request) {
-    return MPI_Irecv(data + at, count, MPI_BYTE, rank, settings_.tag, MPI_COMM_WORLD, request);
+std::unique_ptr<messages::Message> MpiLinks::receive(Channel channel, int32_t peer, std::byte* data, uint64_t bytes) {
+  return start(channel, peer, bytes, [&](uint64_t at, int count, int rank, MPI_Request* request) {
+    return MPI_Irecv(data + at, count, MPI_BYTE, rank, tag_of(channel), MPI_COMM_WORLD, request);
   });
 }
 

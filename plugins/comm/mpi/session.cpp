@@ -85,8 +85,8 @@ int Session::next_tag() {
   int is_set = 0;
   call([&] { return MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &bound, &is_set); });
   const int64_t highest = is_set != 0 ? *static_cast<const int*>(bound) : 32767;  // what the standard promises
-  const int64_t tag = int64_t{groups_++} * world_size_ + rank_;
-  if (tag > highest)
+  const int64_t tag = 2 * (int64_t{groups_++} * world_size_ + rank_);
+  if (tag + 1 > highest)
     ddh::fail(DDH_RESOURCE_EXHAUSTED, "rank ", rank_, " begins ", groups_, " groups, and this MPI has numbers up to ",
               highest, " for the messages of all ranks; use fewer groups, or --comm gloo");
   return static_cast<int>(tag);

@@ -36,7 +36,7 @@ class Session {
     require_running();
     check(function());
   }
-  // A number that no other group with this first member has.
+  // The first of two numbers that no other group with this first member has.
   [[nodiscard]] int next_tag();
 
  private:
