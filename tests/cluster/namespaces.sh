@@ -83,8 +83,9 @@ done
 inside() { # number, command...
   nsenter -t "$(ps -o pid= --ppid "${host_pid[$1]}" | head -1)" -m -n -p -u "${@:2}"
 }
-set_rate() { # of the links of the first two hosts, in both directions
+set_rate() { # of the links of the first two hosts, in both directions; none: as fast as they are
   local n limit=(tbf rate "$1" burst 256kb latency 50ms)
+  [[ $1 != none ]] || limit=(noqueue)
   command -v tc >/dev/null || skip "there is no tc (Debian: iproute2)"
   for n in 1 2; do
     tc qdisc replace dev "dh$((id % 100000))n$n" root "${limit[@]}" 2>/dev/null || return 1

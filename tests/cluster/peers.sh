@@ -1,15 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# peers.sh <source folder> <build folder> [rounds]: GPT-2 124M in fp32 with 64 tokens a rank on the hosts of namespaces.sh, one
-# rank and one core each, against DistributedDataParallel of PyTorch over gloo on the same hosts. First with links as fast as
-# they are, then at 1 Gbit/s. A round runs each once. Nothing else should run meanwhile. Needs ./dev setup --peers, or a
-# Python with torch in DDHOST_PEER_PYTHON.
+# peers.sh <source folder> <build folder> [rounds] [strategies] [rates]: GPT-2 124M in fp32 with 64 tokens a rank on the hosts
+# of namespaces.sh, one rank and one core each, against DistributedDataParallel of PyTorch over gloo on the same hosts. First
+# with links as fast as they are, then at 1 Gbit/s. A round runs each once. Nothing else should run meanwhile. Needs
+# ./dev setup --peers, or a Python with torch in DDHOST_PEER_PYTHON.
 set -euo pipefail
 own_core=true
 source "$(dirname "${BASH_SOURCE[0]}")/namespaces.sh"
 exec 3>&1 # for failures of functions whose output goes to a file
 rounds=${3:-4}
+read -ra strategies <<<"${4:-ddp zero1 zero2 zero3}"
+read -ra rates <<<"${5:-none 1gbit}"
 python=${DDHOST_PEER_PYTHON:-$source/.deps/venv/bin/python}
 "$python" -c 'import torch, numpy' 2>/dev/null || skip "'$python' has no torch and numpy (./dev setup --peers)"
 printf 'node1 slots=1\nnode2 slots=1\n' >"$work/hosts"
@@ -41,17 +43,19 @@ ms_of() { # strategy
   grep -oE '"step_ms":[0-9]+' "$work/run/metrics.jsonl" | cut -d: -f2 | tail -n "$steps" | median
 }
 
+# Asked before the measurements, which take long.
+{ set_rate 1gbit && set_rate none; } || skip "this kernel can't limit the rate of a link (sch_tbf)"
 slower=()
 echo "GPT-2 124M fp32, 64 tokens a rank, 2 hosts with 1 rank and 1 core: ms of a step; torch / ours"
-echo "| link | torch DDP, gloo | ddp | zero1 | zero2 | zero3 | torch / best |"
-for rate in none 1gbit; do
-  [[ $rate == none ]] || set_rate "$rate" || skip "this kernel can't limit the rate of a link (sch_tbf)"
+echo "| link | torch DDP, gloo | ${strategies[*]} | torch / best |"
+for rate in "${rates[@]}"; do
+  [[ $rate == none ]] || set_rate "$rate" || fail "the rate $rate of a link can't be set"
   for ((i = 0; i < rounds; ++i)); do
     ms_of_peer >>"$work/$rate.torch"
-    for strategy in ddp zero1 zero2 zero3; do ms_of "$strategy" >>"$work/$rate.$strategy"; done
+    for strategy in "${strategies[@]}"; do ms_of "$strategy" >>"$work/$rate.$strategy"; done
   done
   line="| $rate |" best=
-  for name in torch ddp zero1 zero2 zero3; do
+  for name in torch "${strategies[@]}"; do
     ms=$(median <"$work/$rate.$name")
     line+=" $ms |"
     [[ $name == torch || ($best != '' && $best -le $ms) ]] || best=$ms

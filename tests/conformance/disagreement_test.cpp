@@ -103,7 +103,7 @@ TEST_CASE("through the host a collective of another thread counts as comm, and t
 
 TEST_CASE("an all_to_all whose ranks expect different counts is refused, and the error names both ranks", "[comm]") {
   const std::string transport = GENERATE(from_range(transports()));
-  const uint64_t count = GENERATE(2, 100'000);  // elements: a transport may send few of them in another way than many
+  const uint64_t count = GENERATE(uint64_t{2}, uint64_t{100'000});  // a transport may send few elements in another way
   const Outcome outcome = run_world(transport, 3, [count](CommRank& r) {
     if (!r.offers(r.table.all_to_all != nullptr, "all_to_all")) ddh::fail(DDH_UNIMPLEMENTED, kNothing);
     const std::vector<uint64_t> sent(3, count), got(3, r.rank == 0 ? count + 1 : count);
