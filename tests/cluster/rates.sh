@@ -18,26 +18,26 @@ on_hosts() { # name, ranks of a host, arguments...
     { cat "$work/$1.log"; fail "$1"; }
 }
 
-# What a host sends at least, in MB: with one rank or in blocks half of the sum to its owner, then the sums of the other half;
-# in a chain the first host sends its whole sum instead of half of it.
-part_of_link() { # name, ranks of a host, MB that a host sends, least part of the link's rate, settings...
+# A host sends at least 64 MB. With one rank or in blocks: half of its values to their owner, then the sums of the other half.
+# In a chain: the first host sends its sum of all values, and the last one sends the sums back.
+part_of_link() { # name, ranks of a host, least part of the link's rate, settings...
   on_hosts "$1" "$2" --model "$build/tests/plugins/toy.so" model.vocab=524288 model.width=32 model.layers=1 \
-    --strategy ddp --optimizer sgd train.steps=8 train.clip_norm=0 data.micro_batch=1 profile.steps=3-8 "${@:5}"
-  python3 - "$work/$1/profile.json" "$1" "$3" "$4" <<'PYTHON'
+    --strategy ddp --optimizer sgd train.steps=8 train.clip_norm=0 data.micro_batch=1 profile.steps=3-8 "${@:4}"
+  python3 - "$work/$1/profile.json" "$1" "$3" <<'PYTHON'
 import json, sys
-path, name, megabytes, least = sys.argv[1:]
+path, name, least = sys.argv[1:]
 with open(path) as file:
     profile = json.load(file)
 ms = sum(o["ms"] for o in profile["operations"] if o["bytes_sent"]) / profile["steps"]
-on_link = float(megabytes) * 2**20 * 1514 / 1448  # bytes, with the headers of packets of 1500 bytes
+on_link = 64 * 2**20 * 1514 / 1448  # bytes, with the headers of packets of 1500 bytes
 part = on_link * 8 / 1e9 / (ms / 1e3)
 print(f"64 MB summed at 1 Gbit/s, {name}: {ms:.0f} ms, {part:.2f} of the link")
 sys.exit(f"FAILED: {name} has {part:.2f} of the link" if part < float(least) else 0)
 PYTHON
 }
-part_of_link one_rank_of_each_host 1 64 0.9
-part_of_link two_ranks_in_blocks 2 64 0.6 train.reduce_block=2 # the link is idle while a host sums
-part_of_link two_ranks_in_chain 2 96 0.75
+part_of_link one_rank_of_each_host 1 0.9
+part_of_link two_ranks_in_blocks 2 0.8 train.reduce_block=2 # the link is idle while a host sums
+part_of_link two_ranks_in_chain 2 0.8
 
 gpt=(--config "$source/configs/gpt_char_10m.json" precision.compute=fp32 model.dropout=0 data.micro_batch=1
   checkpoint.every_minutes=0 run.known_curve= train.steps=6)
