@@ -132,12 +132,11 @@ class GlooLinks final : public messages::Links {
     return counts[static_cast<size_t>(peer)][static_cast<size_t>(channel)]++;
   }
   // Messages of a pair have numbers, so that several may be on their way. Gloo ends the process where a message meets a receive
-  // of fewer bytes. So the tag of data holds a hash of the size, and they do not meet.
+  // of fewer bytes. So the tag of data holds a hash of the size, and those of different sizes rarely meet.
   static int tag_of(Channel channel, uint32_t number, uint64_t bytes) {
     constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;  // 2^64 / the golden ratio
-    const uint64_t size = channel == Channel::kData ? bytes * kGolden >> 49 : 0;
-    return static_cast<int>(static_cast<uint32_t>(channel) << 30 | (number & 0x7FFF) << 15 |
-                            static_cast<uint32_t>(size));
+    const uint64_t size = channel == Channel::kData ? bytes * kGolden >> 42 : 0;
+    return static_cast<int>(static_cast<uint32_t>(channel) << 30 | (number & 0xFF) << 22 | static_cast<uint32_t>(size));
   }
 
   c10::intrusive_ptr<ProcessGroupGloo> gloo_;

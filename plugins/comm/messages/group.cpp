@@ -46,7 +46,8 @@ uint64_t chunk_for(uint64_t others) {
                             4096);
 }
 
-// Below this size a copy into the frame takes less time than a second message. The floor is for groups of many ranks.
+// Below this size a copy into the frame takes less time than a second message. The floor is for groups of many ranks. A frame
+// is never longer than a chunk.
 constexpr uint64_t kFrameBytes = (uint64_t{1} << 16) + 4096, kLeastFrameBytes = 2048;
 constexpr uint64_t kAllFramesBytes = uint64_t{1} << 22;
 uint64_t frame_for(uint64_t others) {
@@ -71,7 +72,7 @@ Group::Group(Member member, std::unique_ptr<Links> links)
 }
 
 uint64_t Group::bytes(uint32_t size) {
-  const uint64_t others = size - 1;
+  const uint64_t others = size > 1 ? size - 1 : 0;
   return others * 2 * (chunk_for(others) + frame_for(others));
 }
 
@@ -120,20 +121,20 @@ void Group::check(const Call& call, const Part& part, const Header& header) cons
               part.in_bytes / element_bytes(call.dtype), "; the counts of all ranks must agree");
 }
 
-void Group::send_frame(const Call& call, const Part& part, Messages& sent) {
+std::unique_ptr<Message> Group::send_frame(const Call& call, const Part& part, Messages& sent) {
   Pair& pair = pairs_[static_cast<size_t>(part.peer)];
-  pair.coming = links_->receive(Channel::kFrames, part.peer, pair.in.data(), frame_);
+  auto coming = links_->receive(Channel::kFrames, part.peer, pair.in.data(), frame_);
   const Header header{call.kind, call.dtype, part.out_bytes};
   std::memcpy(pair.out.data(), &header, sizeof header);
   const uint64_t carried = is_inline(part.out_bytes) ? part.out_bytes : 0;
   if (carried > 0) std::memcpy(pair.out.data() + sizeof header, part.out, carried);
   sent.push_back(links_->send(Channel::kFrames, part.peer, pair.out.data(), sizeof header + carried));
+  return coming;
 }
 
-const std::byte* Group::receive_frame(const Call& call, const Part& part) {
-  Pair& pair = pairs_[static_cast<size_t>(part.peer)];
-  const std::unique_ptr<Message> message = std::move(pair.coming);
-  message->wait();
+const std::byte* Group::receive_frame(const Call& call, const Part& part, Message& coming) {
+  const Pair& pair = pairs_[static_cast<size_t>(part.peer)];
+  coming.wait();
   Header header{};
   std::memcpy(&header, pair.in.data(), sizeof header);
   check(call, part, header);
@@ -141,19 +142,20 @@ const std::byte* Group::receive_frame(const Call& call, const Part& part) {
 }
 
 void Group::exchange(const Call& call, const std::vector<Part>& parts) {
-  Messages sent, received;
+  Messages sent, received, frames;
   std::vector<std::pair<const Part*, const std::byte*>> small;
   for (const Part& part : parts)
     if (part.peer != rank() && !is_inline(part.in_bytes))
       received.push_back(links_->receive(Channel::kData, part.peer, part.in, part.in_bytes));
   for (const Part& part : parts) {
     if (part.peer == rank()) continue;
-    send_frame(call, part, sent);
+    frames.push_back(send_frame(call, part, sent));
     if (!is_inline(part.out_bytes)) sent.push_back(links_->send(Channel::kData, part.peer, part.out, part.out_bytes));
   }
+  auto frame = frames.begin();
   for (const Part& part : parts) {
     if (part.peer == rank()) continue;
-    const std::byte* const data = receive_frame(call, part);
+    const std::byte* const data = receive_frame(call, part, **frame++);
     if (part.in_bytes > 0 && is_inline(part.in_bytes)) small.emplace_back(&part, data);
   }
   wait_all(sent);  // what comes in may replace it
@@ -238,15 +240,15 @@ void Group::fold(const Fold& f) {
   const bool is_small = is_inline(f.pieces.largest);
   if (is_small) exchange(f.call, parts);
   const uint64_t n_chunks = (f.pieces.largest + chunk_ - 1) / chunk_;
-  Messages frames, sent[2], received[2], shared[2];
+  Messages frames, sent_frames, sent[2], received[2], shared[2];
   for (uint64_t chunk = 0; chunk <= n_chunks; ++chunk) {
     if (chunk < n_chunks && !is_small) {
       start_receives(f, chunk, received[chunk % 2]);
       if (chunk == 0)
-        for (const Part& part : parts) send_frame(f.call, part, frames);
+        for (const Part& part : parts) frames.push_back(send_frame(f.call, part, sent_frames));
       start_sends(f, chunk, sent[chunk % 2]);
       if (chunk == 0)
-        for (const Part& part : parts) receive_frame(f.call, part);
+        for (size_t i = 0; i < parts.size(); ++i) receive_frame(f.call, parts[i], *frames[i]);
     }
     if (chunk == 0) continue;
     const uint64_t last = chunk - 1;
@@ -257,7 +259,7 @@ void Group::fold(const Fold& f) {
     if (f.all != nullptr) share_chunk(f, last, shared[last % 2]);
   }
   for (Messages& messages : shared) wait_all(messages);
-  wait_all(frames);
+  wait_all(sent_frames);
 }
 
 // Every rank gets all contributions and folds them itself: one exchange instead of two.

@@ -8,7 +8,7 @@
 //
 // Each call begins with a frame from each rank to each other one. It says which call this is, so that ranks that make
 // different calls notice it, and carries the data if that is small. The receives of large data are posted, and its sends begun,
-// beside the frame, because an engine may ask for the receive before it sends.
+// beside the frame, because some engines send only once the receiver has asked.
 #pragma once
 
 #include <string>
@@ -80,7 +80,6 @@ class Group {
   // The frames of a call between this rank and another one.
   struct Pair {
     std::vector<std::byte> out, in;
-    std::unique_ptr<Message> coming;  // goes before its memory
   };
 
   // Where a reduction takes and leaves its values.
@@ -97,9 +96,10 @@ class Group {
   // Sends and receives all parts at once. Both ranks of a pair name each other.
   void exchange(const Call& call, const std::vector<Part>& parts);
   [[nodiscard]] bool is_inline(uint64_t bytes) const { return sizeof(Header) + bytes <= frame_; }
-  void send_frame(const Call& call, const Part& part, Messages& sent);
+  // Returns the frame that comes from the same rank.
+  [[nodiscard]] std::unique_ptr<Message> send_frame(const Call& call, const Part& part, Messages& sent);
   // What follows the header. Error: the other rank makes another call or has another size.
-  const std::byte* receive_frame(const Call& call, const Part& part);
+  const std::byte* receive_frame(const Call& call, const Part& part, Message& coming);
   void copy_own(const Call& call, const Part& part) const;
   void check(const Call& call, const Part& part, const Header& header) const;
   void gather(const Call& call, const Pieces& pieces, const std::byte* mine, std::byte* all);

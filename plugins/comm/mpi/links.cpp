@@ -41,14 +41,14 @@ constexpr milliseconds kAskPeer{100};  // between two looks at whether the peer 
 
 class MpiLinks::MpiMessage final : public messages::Message {
  public:
-  MpiMessage(MpiLinks& links, int32_t peer, std::vector<MPI_Request> requests)
-      : links_(links), peer_(peer), requests_(std::move(requests)) {}
+  MpiMessage(MpiLinks& links, Way way, int32_t peer, std::vector<MPI_Request> requests)
+      : links_(links), way_(way), peer_(peer), requests_(std::move(requests)) {}
   MpiMessage(const MpiMessage&) = delete;
   MpiMessage& operator=(const MpiMessage&) = delete;
   // The memory of the message is free after this.
   ~MpiMessage() override {
     for (MPI_Request& request : requests_)
-      if (request != MPI_REQUEST_NULL && !is_cancelled(request)) links_.session_.stop();
+      if (request != MPI_REQUEST_NULL && !has_ended(request)) links_.session_.stop();
   }
 
   void wait() override {
@@ -65,14 +65,14 @@ class MpiLinks::MpiMessage final : public messages::Message {
   }
 
  private:
-  // Only a receive whose message has not begun to come can be cancelled.
-  bool is_cancelled(MPI_Request& request) noexcept {
+  // A receive whose message has not begun to come is cancelled; others may have ended by themselves.
+  bool has_ended(MPI_Request& request) noexcept {
     int done = 0;
     try {
-      links_.session_.call([&] { return MPI_Cancel(&request); });
+      if (way_ == Way::kReceive) links_.session_.call([&] { return MPI_Cancel(&request); });
       links_.session_.call([&] { return MPI_Test(&request, &done, MPI_STATUS_IGNORE); });
-    } catch (const std::runtime_error&) {
-      return false;  // the session has stopped already
+    } catch (...) {  // MPI reports an error, or the session has stopped
+      return false;
     }
     return done != 0;
   }
@@ -89,12 +89,13 @@ class MpiLinks::MpiMessage final : public messages::Message {
   }
 
   MpiLinks& links_;
+  const Way way_;
   const int32_t peer_;
   std::vector<MPI_Request> requests_;
 };
 
 template <class Start>
-std::unique_ptr<messages::Message> MpiLinks::start(Channel channel, int32_t peer, uint64_t bytes,
+std::unique_ptr<messages::Message> MpiLinks::start(Way way, Channel channel, int32_t peer, uint64_t bytes,
                                                    const Start& start_piece) {
   const int rank = settings_.world_ranks[static_cast<size_t>(peer)];
   const uint64_t longest = channel == Channel::kFrames ? bytes : settings_.message_bytes;
@@ -105,7 +106,7 @@ std::unique_ptr<messages::Message> MpiLinks::start(Channel channel, int32_t peer
       requests.push_back(MPI_REQUEST_NULL);
       session_.call([&] { return start_piece(at, count, rank, &requests.back()); });
     }
-    return std::make_unique<MpiMessage>(*this, peer, std::move(requests));
+    return std::make_unique<MpiMessage>(*this, way, peer, std::move(requests));
   } catch (const std::runtime_error& error) {
     lose(peer, error.what());
   } catch (...) {  // pieces may be on their way
@@ -122,13 +123,13 @@ void MpiLinks::lose(int32_t peer, const char* how) {
 
 std::unique_ptr<messages::Message> MpiLinks::send(Channel channel, int32_t peer, const std::byte* data,
                                                   uint64_t bytes) {
-  return start(channel, peer, bytes, [&](uint64_t at, int count, int rank, MPI_Request* request) {
+  return start(Way::kSend, channel, peer, bytes, [&](uint64_t at, int count, int rank, MPI_Request* request) {
     return MPI_Isend(data + at, count, MPI_BYTE, rank, tag_of(channel), MPI_COMM_WORLD, request);
   });
 }
 
 std::unique_ptr<messages::Message> MpiLinks::receive(Channel channel, int32_t peer, std::byte* data, uint64_t bytes) {
-  return start(channel, peer, bytes, [&](uint64_t at, int count, int rank, MPI_Request* request) {
+  return start(Way::kReceive, channel, peer, bytes, [&](uint64_t at, int count, int rank, MPI_Request* request) {
     return MPI_Irecv(data + at, count, MPI_BYTE, rank, tag_of(channel), MPI_COMM_WORLD, request);
   });
 }

@@ -33,8 +33,9 @@ class MpiLinks final : public messages::Links {
  private:
   class MpiMessage;
   [[nodiscard]] int tag_of(messages::Channel channel) const { return settings_.tag + static_cast<int>(channel); }
+  enum class Way : uint8_t { kSend, kReceive };
   template <class Start>
-  std::unique_ptr<messages::Message> start(messages::Channel channel, int32_t peer, uint64_t bytes,
+  std::unique_ptr<messages::Message> start(Way way, messages::Channel channel, int32_t peer, uint64_t bytes,
                                            const Start& start_piece);
 
   [[noreturn]] void lose(int32_t peer, const char* how);
