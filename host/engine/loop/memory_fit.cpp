@@ -42,7 +42,7 @@ struct Sharing {
         {kind, left.bytes, n_ranks},
         ddh::str(
             "the run does not fit: ", who(), " will take ", bytes_text(sum(needed)), " more (", parts, ")",
-            reserve > 0 ? ddh::str(" and needs a reserve of ", bytes_text(reserve), " for heaps and libraries") : "",
+            reserve > 0 ? ddh::str(" and a reserve of ", bytes_text(reserve), " for heaps and libraries") : "",
             ", and ", left.of, " has ", bytes_text(left.bytes), " of memory left, which does not suffice for ", tag,
             "; run.allow_overcommit=true starts it anyway")};
   }

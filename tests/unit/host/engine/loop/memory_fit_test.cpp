@@ -125,7 +125,7 @@ TEST_CASE("a run needs a reserve for each rank, which its error names", "[unit]"
   --ranks[0].addresses_left;
   const std::optional<DoesNotFit> found = first_shortage(ranks, {"cpu", false, false});
   REQUIRE(found.has_value());
-  CHECK_THAT(found->sentence, Contains("needs a reserve of " + bytes_text(reserve) + " for heaps and libraries") &&
+  CHECK_THAT(found->sentence, Contains("a reserve of " + bytes_text(reserve) + " for heaps and libraries") &&
                                   Contains("does not suffice for this reserve"));
 }
 
