@@ -65,8 +65,8 @@ inline uint64_t least_limit(const RunLimited& run, const Words& words, uint64_t 
   REQUIRE(refused.code == 1);
   std::smatch sizes;
   const std::string number = R"(([\d.]+) (\w+))";
-  const std::regex sentence("will take " + number + R"( more \(.*a reserve of )" + number + " for .* has " +
-                            number + " of memory left");
+  const std::regex sentence("will take " + number + R"( more \(.*a reserve of )" + number + " for .* has " + number +
+                            " of memory left");
   REQUIRE(std::regex_search(refused.err, sizes, sentence));
   const double left = bytes_in_text(sizes[5], sizes[6]);
   REQUIRE(left > 0);

@@ -40,11 +40,10 @@ struct Sharing {
       if (needed[i] > 0) parts += ddh::str(parts.empty() ? "" : ", ", kPlannedTags[i], " ", bytes_text(needed[i]));
     return DoesNotFit{
         {kind, left.bytes, n_ranks},
-        ddh::str(
-            "the run does not fit: ", who(), " will take ", bytes_text(sum(needed)), " more (", parts, ")",
-            reserve > 0 ? ddh::str(" and a reserve of ", bytes_text(reserve), " for heaps and libraries") : "",
-            ", and ", left.of, " has ", bytes_text(left.bytes), " of memory left, which does not suffice for ", tag,
-            "; run.allow_overcommit=true starts it anyway")};
+        ddh::str("the run does not fit: ", who(), " will take ", bytes_text(sum(needed)), " more (", parts, ")",
+                 reserve > 0 ? ddh::str(" and a reserve of ", bytes_text(reserve), " for heaps and libraries") : "",
+                 ", and ", left.of, " has ", bytes_text(left.bytes), " of memory left, which does not suffice for ",
+                 tag, "; run.allow_overcommit=true starts it anyway")};
   }
 };
 
