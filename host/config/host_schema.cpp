@@ -174,6 +174,8 @@ constexpr const char* kComm = R"json({"properties": {
     "description": "transport between hosts, and between all ranks where each host has one; auto: the default"},
   "windows": {"type": "string", "enum": ["auto", "copy"], "default": "auto",
     "description": "auto uses shared pages if the transport has them; copy always uses private copies"},
+  "overlap": {"type": "string", "enum": ["auto", "true", "false"], "default": "auto",
+    "description": "true: a thread sums gradients over the ranks while the backward goes on; auto: on several hosts"},
   "poison": {"type": "boolean", "default": false,
     "description": "fill released memory of parameters with NaN (for tests)"}
 }})json";

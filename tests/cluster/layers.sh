@@ -44,6 +44,22 @@ on named hosts_2_2 --strategy zero2 "${few[@]}" --comm gloo
 grep -q " over gloo" "$work/named.log" || fail "--comm gloo is not gloo for all ranks"
 equal one named
 
+# The same hosts by the variables of torchrun, with a task for each rank.
+pids=()
+for task in 3 2 1 0; do
+  inside $((task / 2 + 1)) env TORCHELASTIC_RUN_ID=layers RANK=$task WORLD_SIZE=4 LOCAL_RANK=$((task % 2)) LOCAL_WORLD_SIZE=2 \
+    MASTER_ADDR="$net.1" "${toy[@]}" "run.dir=$work/by_torchrun" --save-final "$work/by_torchrun.safetensors" \
+    --strategy zero2 "${few[@]}" >"$work/by_torchrun.$task.log" 2>&1 &
+  pids+=($!)
+  children+=($!)
+done
+for pid in "${pids[@]}"; do
+  wait "$pid" || { cat "$work"/by_torchrun.*.log; fail "by_torchrun"; }
+done
+grep -q "'shm' inside a host, 'gloo' between hosts" "$work/by_torchrun.0.log" ||
+  { cat "$work/by_torchrun.0.log"; fail "by_torchrun: the ranks of a host do not share memory"; }
+equal one by_torchrun
+
 # A rank of another host that dies is named, and ends the run.
 "${on_hosts[@]}" --hostfile "$work/hosts_2_2" "run.dir=$work/killed" --strategy zero2 train.steps=1000000 \
   >"$work/killed.log" 2>&1 &

@@ -9,6 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DDH_HEADER_CHECKSUM UINT64_C(0x6835c2bf59e60dc1)
-#define DDH_HEADER_CHECKSUM_TEXT "6835c2bf59e60dc1"
+#define DDH_HEADER_CHECKSUM UINT64_C(0x6573252837c2134f)
+#define DDH_HEADER_CHECKSUM_TEXT "6573252837c2134f"
 #endif

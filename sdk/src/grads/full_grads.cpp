@@ -56,6 +56,7 @@ void FullGrads::ready(size_t space, bool last) {
   spaces_[space].exchange->ready();
   spaces_[space].phase = Phase::kReady;
   spaces_[space].is_last = last;
+  if (spaces_[space].exchange->reduces_later()) reduce(space);
 }
 
 void FullGrads::reduce_all() {
@@ -90,7 +91,8 @@ void FullGrads::free(size_t space) {
 void FullGrads::reduce(size_t space) {
   Space& s = spaces_[space];
   if (s.phase != Phase::kReady) return;
-  const uint32_t flags = (s.reductions > 0 ? DDH_REDUCE_ADD : 0) | (s.is_last ? DDH_REDUCE_NORM | to_all_ : 0);
+  const uint32_t flags = (s.reductions > 0 ? DDH_REDUCE_ADD : 0) | (s.is_last ? DDH_REDUCE_NORM | to_all_ : 0) |
+                         (s.exchange->reduces_later() ? DDH_REDUCE_LATER : 0);
   s.exchange->reduce(layout_->spaces[space], accumulates_ ? s.sum.f32() : nullptr, s.ranges, flags);
   s.phase = Phase::kIdle;
   ++s.reductions;

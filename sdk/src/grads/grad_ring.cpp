@@ -175,7 +175,7 @@ void GradRing::complete(Held& held, bool last) {
   held.is_ready = true;
   held.is_last = last;
   held.adds = spaces_[held.space].reductions > 0;
-  if (!options_.overlap) reduce(held);
+  if (!options_.overlap || reduces_later(held)) reduce(held);
 }
 
 bool GradRing::next_block(size_t space, bool last, ddh_grad_block& out) {
@@ -247,14 +247,20 @@ GradRing::Held& GradRing::next_of_ring() {
        "have views with gradients than were planned; release each unit before the next backward");
 }
 
+// Sums over replicas need the sum at once.
+bool GradRing::reduces_later(const Held& held) const {
+  return options_.overlap && held.exchange.reduces_later() && options_.replicas.place().count == 1;
+}
+
 void GradRing::reduce(Held& held) {
   if (!held.is_ready) return;
   Space& s = spaces_[held.space];
   const FlatSpace& space = layout_->spaces[held.space];
   if (held.batch != nullptr) return reduce_batch(held);
   const uint32_t add = s.reductions > 0 ? DDH_REDUCE_ADD : 0, norm = held.is_last ? DDH_REDUCE_NORM : 0;
+  const uint32_t later = reduces_later(held) ? DDH_REDUCE_LATER : 0;
   if (options_.replicas.place().count == 1)
-    held.exchange.reduce(space, has_segment(held.space) ? s.segment.f32() : nullptr, s.ranges, add | norm);
+    held.exchange.reduce(space, has_segment(held.space) ? s.segment.f32() : nullptr, s.ranges, add | norm | later);
   else
     reduce_in_steps(held, s, space, add != 0);
   ++s.reductions;
@@ -268,7 +274,8 @@ void GradRing::reduce_batch(Held& held) {
   float* const sum = spaces_[held.space].segment.f32() + batch.segment_offset;
   const uint32_t add = held.adds && replica.index == 0 ? DDH_REDUCE_ADD : 0;
   const uint32_t norm = held.is_last && replica.count == 1 ? DDH_REDUCE_NORM : 0;
-  held.exchange.reduce(batch.segment_numel, sum, batch.ranges, add | norm);
+  held.exchange.reduce(batch.segment_numel, sum, batch.ranges,
+                       add | norm | (reduces_later(held) ? DDH_REDUCE_LATER : 0));
   if (replica.count > 1) {
     sum_over_replicas(sum, sum, nullptr, batch.segment_numel[static_cast<size_t>(args_.rank)]);
     if (held.is_last) count_in_norm(sum, batch.ranges);

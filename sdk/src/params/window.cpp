@@ -27,6 +27,7 @@ void Window::close() { call(host_->window->close, host_->h, window_, kInline); }
 Exchange::Exchange(const Host& host, ddh_group* group, const std::string& name, uint64_t numel) : host_(&host) {
   const ddh_exchange_args args{sizeof(ddh_exchange_args), 0, group, numel, name.c_str()};
   call(host.window->exchange_create, host.h, &args, &exchange_);
+  later_ = (host.window->caps(host.h, group) & DDH_COMM_LATER) != 0;
 }
 
 void Exchange::write_begin() { call(host_->window->exchange_write_begin, host_->h, exchange_, kInline); }

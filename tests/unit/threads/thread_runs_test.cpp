@@ -55,6 +55,10 @@ TEST_CASE("runs have no data race with copied windows, bf16, and saves that the 
   check_run("zero1", {"checkpoint.async=false", "--monitor", monitors});
 }
 
+TEST_CASE("runs whose gradients are summed during the backward have no data race") {
+  check_run(GENERATE(from_range(listed_strategies())), {"comm.windows=copy", "comm.overlap=true"});
+}
+
 TEST_CASE("runs on the device sim have no data race") {
   const std::string strategy = GENERATE("ddp", "zero2", "zero3", "fsdp");
   check_run(strategy, {"--device", "sim", "device.delay_us=5", "device.jitter_us=50"});

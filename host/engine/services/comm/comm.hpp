@@ -16,6 +16,7 @@
 #include "ddh/sdk/collective.hpp"
 #include "ddh/sdk/sent_bytes.hpp"
 #include "engine/calls/plugin_caller.hpp"
+#include "engine/services/comm/comm_thread.hpp"
 #include "engine/services/nodes.hpp"
 
 namespace ddhost {
@@ -150,6 +151,13 @@ class Comm {
   void use_device(ddh_inst* inst, const ddh_comm_backend_api& backend, const PluginCaller& caller) {
     device_ = std::make_unique<DeviceComm>(inst, backend, caller, world_);
   }
+  // Makes the thread that reduces gradients while the rank computes (comm.overlap).
+  void overlap() { thread_ = std::make_unique<CommThread>(clock_, call_); }
+  [[nodiscard]] CommThread* thread() const { return thread_.get(); }  // null: there is none
+  // Until nothing is left for that thread, and all is finished. Throws if a transfer has failed.
+  void wait_for_thread() const {
+    if (thread_ != nullptr) thread_->wait_all();
+  }
   // Throws if the device's transport has given up collectives; see DeviceComm.
   void require_healthy() const {
     if (device_ != nullptr) device_->require_healthy();
@@ -183,9 +191,10 @@ class Comm {
     clock_.count("comm.sent_bytes", sent.all);
     if (nodes_ != nullptr && nodes_->count() > 1) clock_.count("comm.sent_between_nodes_bytes", sent.between_nodes);
   }
-  // Calls functions of its tables.
+  // Calls functions of its tables, after what the thread has to do.
   template <class Function, class... Args>
   void call(PluginCall call, Function function, Args&&... args) const {
+    wait_for_thread();
     call_(call, function, inst_, std::forward<Args>(args)...);
   }
 
@@ -215,7 +224,7 @@ class Comm {
   void group_info(ddh_group* group, int32_t* rank, int32_t* size, uint32_t* caps) const {
     int32_t rank_out = 0, size_out = 0;
     uint32_t caps_out = 0;
-    call(PluginCall::kGroupInfo, backend_->group_info, group, &rank_out, &size_out, &caps_out);
+    call_(PluginCall::kGroupInfo, backend_->group_info, inst_, group, &rank_out, &size_out, &caps_out);
     if (rank != nullptr) *rank = rank_out;
     if (size != nullptr) *size = size_out;
     if (caps != nullptr) *caps = device_ == nullptr ? caps_out : caps_out & device_->caps(group);
@@ -286,6 +295,7 @@ class Comm {
   int32_t rank_ = 0, world_size_ = 1;
   const std::shared_ptr<const Nodes> nodes_;
   mutable std::map<ddh_group*, std::vector<int32_t>> members_;
+  std::unique_ptr<CommThread> thread_;  // the last member: a transfer uses the others
 };
 
 }  // namespace ddhost

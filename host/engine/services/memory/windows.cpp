@@ -22,7 +22,7 @@ ddh::SentBytes sent_in_reduction(const ddh::GroupRanks& ranks, const Segments& s
 }
 
 void require_reducible(const ddh_reduce_args& args, const std::string& exchange) {
-  constexpr uint32_t kKnown = DDH_REDUCE_ADD | DDH_REDUCE_NORM | DDH_REDUCE_TO_ALL;
+  constexpr uint32_t kKnown = DDH_REDUCE_ADD | DDH_REDUCE_NORM | DDH_REDUCE_TO_ALL | DDH_REDUCE_LATER;
   if ((args.flags & ~kKnown) != 0)
     ddh::fail(DDH_UNIMPLEMENTED, "flags ", args.flags, " of a reduction of exchange '", exchange,
               "' are unknown to this host");
@@ -42,8 +42,10 @@ uint32_t reduce_block_in(const Comm& comm, ddh_group* group, const WindowSetting
 uint32_t Windows::caps(ddh_group* group) const {
   uint32_t caps = 0;
   comm_.group_info(comm_.group_or_world(group), nullptr, nullptr, &caps);
-  const bool shared = comm_.shared() != nullptr && !settings_.copy;
-  return shared ? caps : caps & ~DDH_COMM_SHARED_VIEW;
+  const bool shared = comm_.shared() != nullptr && !settings_.copy && (caps & DDH_COMM_SHARED_VIEW) != 0;
+  const bool later = !shared && comm_.thread() != nullptr && memory_.device().is_host_memory();
+  return (caps & ~(DDH_COMM_SHARED_VIEW | DDH_COMM_LATER)) | (shared ? DDH_COMM_SHARED_VIEW : 0) |
+         (later ? DDH_COMM_LATER : 0);
 }
 
 void Windows::require_same_segments(const ddh_window_args& args) const {

@@ -2,7 +2,7 @@
 //
 // engine/services/memory/windows.hpp: windows and exchanges (ddh/service/window.h has the contract and the table of
 // handshakes). There are two implementations: over pages that all ranks map (windows_shared.cpp), and over collectives
-// (windows_copy.cpp).
+// (windows_copy.cpp, exchanges_copy.cpp).
 #pragma once
 
 #include <memory>

@@ -72,6 +72,7 @@ StepCoordinator::Payload StepCoordinator::my_payload() {
 }
 
 void StepCoordinator::begin_decision(const char* call, ddh_group* group, int32_t deciders) {
+  comm_.wait_for_thread();  // sums that are in the norm
   require_undecided(call);
   wait_for_device();
   if (take_results_) take_results_();

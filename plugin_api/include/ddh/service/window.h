@@ -67,6 +67,10 @@ typedef struct ddh_exchange_args {
 #define DDH_REDUCE_ADD 1u    /* further micro-batches: the sum starts from dst, which is not NULL */
 #define DDH_REDUCE_NORM 2u   /* the result is final: its squares are added to this step's norm */
 #define DDH_REDUCE_TO_ALL 4u /* the result is also written to every rank's exchange buffer (all_reduce) */
+/* The caller does not need the result yet: the host may compute it while the rank goes on (DDH_COMM_LATER), else it computes it
+ * at once. Until exchange_write_begin or exchange_wait of this exchange, any collective, or ddh.optim decide has returned, the
+ * caller accesses neither dst nor the buffer, and the result is in no norm. */
+#define DDH_REDUCE_LATER 8u
 
 typedef struct ddh_reduce_args {
   uint32_t struct_size;

@@ -119,7 +119,8 @@ DDH_STRUCT_RULE(ddh_window_args, DDH_WINDOW_ARGS_MIN_SIZE,
                 DDH_KNOWN_BITS(ddh_window_args, flags, DDH_WINDOW_PERMANENT));
 DDH_STRUCT_RULE(ddh_exchange_args, DDH_EXCHANGE_ARGS_MIN_SIZE, DDH_RESERVED(ddh_exchange_args));
 DDH_STRUCT_RULE(ddh_reduce_args, DDH_REDUCE_ARGS_MIN_SIZE, DDH_RESERVED(ddh_reduce_args),
-                DDH_KNOWN_BITS(ddh_reduce_args, flags, DDH_REDUCE_ADD | DDH_REDUCE_NORM | DDH_REDUCE_TO_ALL));
+                DDH_KNOWN_BITS(ddh_reduce_args, flags,
+                               DDH_REDUCE_ADD | DDH_REDUCE_NORM | DDH_REDUCE_TO_ALL | DDH_REDUCE_LATER));
 
 }  // namespace DDH_HIDDEN
 }  // namespace ddh

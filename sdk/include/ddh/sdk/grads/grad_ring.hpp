@@ -33,8 +33,8 @@ struct ReplicaGroup {
 struct GradRingOptions {
   // The ranks that hold the same segments as this one, if several shard groups hold the model.
   ReplicaGroup replicas{};
-  // true: a buffer is summed when it is needed again, so peers have time to finish theirs. false: it is summed at once,
-  // which saves one buffer.
+  // true: a buffer is summed when it is needed again, so peers have time to finish theirs, or meanwhile where the host does
+  // that (DDH_COMM_LATER). false: it is summed at once, which saves one buffer.
   bool overlap = true;
   // The ring gets the buffer for `overlap` if it takes at most this many bytes with it. 0: grad_buffer_limit's default.
   uint64_t buffer_bytes = 0;
@@ -130,6 +130,7 @@ class GradRing final : public GradStore {
 
   void reduce(Held& held);
   void reduce_batch(Held& held);
+  [[nodiscard]] bool reduces_later(const Held& held) const;
 
   // Reduces within the shard group, then over the replicas. Replica 0 adds the accumulated gradient in the first
   // reduction. So the second gives ((accumulated + sum of shard group 0) + sum of shard group 1) + ... on every

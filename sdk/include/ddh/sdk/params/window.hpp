@@ -36,7 +36,8 @@ class Window {
 class Exchange {
  public:
   Exchange(const Host& host, ddh_group* group, const std::string& name, uint64_t numel);
-  Exchange(Exchange&& other) noexcept : host_(other.host_), exchange_(std::exchange(other.exchange_, nullptr)) {}
+  Exchange(Exchange&& other) noexcept
+      : host_(other.host_), exchange_(std::exchange(other.exchange_, nullptr)), later_(other.later_) {}
   Exchange& operator=(Exchange&&) = delete;
   ~Exchange() { host_->window->exchange_destroy(host_->h, exchange_); }
 
@@ -53,11 +54,14 @@ class Exchange {
     reduce(space.cut.segment_numel, dst, ranges, flags);
   }
   void wait();
+  // Whether DDH_REDUCE_LATER has an effect. It pays to reduce as soon as the buffer is ready then.
+  [[nodiscard]] bool reduces_later() const { return later_; }
 
  private:
   static constexpr ddh_stream* kInline = nullptr;
   const Host* host_;
   ddh_exchange* exchange_ = nullptr;
+  bool later_ = false;
 };
 
 // Zeroes the padding between parameters in a buffer that held another space before, on the default stream. `base`: the

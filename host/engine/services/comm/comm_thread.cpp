@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/services/comm/comm_thread.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.hpp"
+
+namespace ddhost {
+
+CommThread::CommThread(Clock& clock, const PluginCaller& caller)
+    : clock_(clock), caller_(caller), thread_([this] { work(); }) {}
+
+CommThread::~CommThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+CommThread::Number CommThread::start(PluginCall call, std::function<void()> transfer, std::function<void()> finish) {
+  {
+    const std::lock_guard lock(mutex_);
+    transfers_.push_back({++last_, call, std::move(transfer), std::move(finish)});
+  }
+  changed_.notify_all();
+  return last_;
+}
+
+void CommThread::wait(Number number) {
+  if (is_own_thread()) return;
+  std::unique_lock lock(mutex_);
+  while (!transfers_.empty() && transfers_.front().number <= number) {
+    wait_for_first(lock);
+    const Transfer first = std::move(transfers_.front());
+    transfers_.pop_front();
+    --n_done_;
+    if (first.error != nullptr) {
+      transfers_.clear();
+      n_done_ = 0;
+      std::rethrow_exception(first.error);
+    }
+    lock.unlock();
+    if (first.finish != nullptr) first.finish();
+    lock.lock();
+  }
+}
+
+void CommThread::wait_for_first(std::unique_lock<std::mutex>& lock) {
+  const Transfer& first = transfers_.front();
+  if (first.is_done) return;
+  const ClockSpan span(clock_, DDH_SPAN_COMM);
+  const PluginCaller::Entered entered = caller_.enter(first.call);
+  changed_.wait(lock, [&] { return first.is_done; });
+}
+
+void CommThread::drop(Number number) noexcept {
+  std::unique_lock lock(mutex_);
+  const auto it =
+      std::find_if(transfers_.begin(), transfers_.end(), [&](const Transfer& t) { return t.number == number; });
+  if (it == transfers_.end()) return;
+  Transfer& transfer = *it;
+  transfer.finish = nullptr;
+  changed_.wait(lock, [&] { return transfer.is_done; });
+}
+
+// After an error the others are not run: the ranks do not agree any more.
+void CommThread::work() {
+  std::exception_ptr error;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return is_ending_ || n_done_ < transfers_.size(); });
+    if (is_ending_) return;
+    Transfer& next = transfers_[n_done_];
+    if (error == nullptr) {
+      lock.unlock();
+      try {
+        next.run();
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+    }
+    next.error = error;
+    next.is_done = true;
+    ++n_done_;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace ddhost

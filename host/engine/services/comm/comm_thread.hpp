@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// engine/services/comm/comm_thread.hpp: a thread that calls the transport while the rank computes. It takes transfers in the
+// order in which they were given. All other calls of the transport wait for it (Comm::call), so every rank still makes its
+// calls in the order of its program, one at a time.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "engine/calls/plugin_caller.hpp"
+
+namespace ddhost {
+
+class Clock;
+
+class CommThread {
+ public:
+  // A transfer; 0: none. They count from 1.
+  using Number = uint64_t;
+
+  // `clock` and what `caller` refers to outlive the object.
+  CommThread(Clock& clock, const PluginCaller& caller);
+  CommThread(const CommThread&) = delete;
+  CommThread& operator=(const CommThread&) = delete;
+  // Waits for the running transfer. Others are dropped.
+  ~CommThread();
+
+  // `transfer` runs on the thread; it makes calls of the transport alone, and its memory stays in place. `finish` runs after
+  // it in wait or wait_all. `call`: what a rank that waits for the transfer is said to be in.
+  Number start(PluginCall call, std::function<void()> transfer, std::function<void()> finish);
+  // Until this transfer and all before it are finished. Rethrows what a transfer has thrown; those after it are dropped.
+  void wait(Number number);
+  void wait_all() { wait(last_); }
+  // Until this transfer, whose memory ends, does not run any more. Its `finish` is not called.
+  void drop(Number number) noexcept;
+
+ private:
+  struct Transfer {
+    Number number;
+    PluginCall call;
+    std::function<void()> run, finish;
+    bool is_done = false;
+    std::exception_ptr error = nullptr;
+  };
+
+  void work();
+  [[nodiscard]] bool is_own_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
+  // Until the oldest transfer is done.
+  void wait_for_first(std::unique_lock<std::mutex>& lock);
+
+  Clock& clock_;
+  const PluginCaller caller_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Transfer> transfers_;  // that are not finished, the oldest first; elements stay in place
+  size_t n_done_ = 0;               // of transfers_, from the oldest
+  bool is_ending_ = false;
+  Number last_ = 0;
+  std::thread thread_;  // the last member: it uses the others
+};
+
+}  // namespace ddhost
