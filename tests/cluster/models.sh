@@ -14,7 +14,8 @@ check() { # name of the configuration, settings...
   "${toy[@]}" --ssh-config "$work/ssh_config" --hostfile "$work/hosts" "run.dir=$work/hosts_$1" \
     --save-final "$work/hosts_$1.safetensors" >"$work/hosts_$1.log" 2>&1 ||
     { cat "$work/hosts_$1.log"; fail "$1 on two hosts"; }
-  grep -q "'shm' inside a host, 'gloo' between hosts" "$work/hosts_$1.log" || { cat "$work/hosts_$1.log"; fail "$1: not two hosts"; }
+  grep -q "'shm' inside a host, 'gloo' between hosts" "$work/hosts_$1.log" ||
+    { cat "$work/hosts_$1.log"; fail "$1: not two hosts"; }
   equal "$1" "hosts_$1"
 }
 
