@@ -73,6 +73,7 @@ class Rank : RankSetup {
       abort(comm_, comm_table_, e.what());
       abort(host_comm_, host_comm_table_, e.what());
       abort(inside_comm_, inside_comm_table_, e.what());
+      if (services_.comm != nullptr) services_.comm->end_thread();
       throw;
     }
     end();
@@ -104,7 +105,7 @@ class Rank : RankSetup {
                                               services_.clock, main.caller(), services_.seat.nodes);
     }
     if (two) services_.comm->use_device(comm_.get(), *comm_table_, comm_.caller());
-    make_windows();
+    make_windows(plan_.work == Work::kTrain);
     check_same_everywhere(plan_.fingerprints, *services_.comm);
   }
 

@@ -86,7 +86,8 @@ class RankSetup {
   [[nodiscard]] bool is_first() const { return services_.seat.rank == 0; }
   [[nodiscard]] uint32_t reduce_block() const;
   [[nodiscard]] ddh_comm_init comm_init(const ddh_device_info& device) const;
-  void make_windows();
+  // `trains`: gradients are summed, by a thread if comm.overlap says so.
+  void make_windows(bool trains = false);
 
   const RunPlan& plan_;
   RankServices services_;

@@ -158,6 +158,8 @@ class Comm {
   void wait_for_thread() const {
     if (thread_ != nullptr) thread_->wait_all();
   }
+  // Ends that thread, after the running transfer. A rank that has failed calls it before the memory of transfers is freed.
+  void end_thread() { thread_.reset(); }
   // Throws if the device's transport has given up collectives; see DeviceComm.
   void require_healthy() const {
     if (device_ != nullptr) device_->require_healthy();
