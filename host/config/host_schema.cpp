@@ -175,7 +175,7 @@ constexpr const char* kComm = R"json({"properties": {
   "windows": {"type": "string", "enum": ["auto", "copy"], "default": "auto",
     "description": "auto uses shared pages if the transport has them; copy always uses private copies"},
   "overlap": {"type": "string", "enum": ["auto", "true", "false"], "default": "auto",
-    "description": "true: a thread sums gradients over the ranks while the backward goes on; auto: on several hosts"},
+    "description": "true: where ranks share no pages, a thread sums gradients during the backward; auto: on several hosts"},
   "poison": {"type": "boolean", "default": false,
     "description": "fill released memory of parameters with NaN (for tests)"}
 }})json";

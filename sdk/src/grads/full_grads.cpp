@@ -61,6 +61,8 @@ void FullGrads::ready(size_t space, bool last) {
 
 void FullGrads::reduce_all() {
   for (size_t s = 0; s < spaces_.size(); ++s) reduce(s);
+  for (Space& s : spaces_)
+    if (s.exchange && s.exchange->reduces_later()) s.exchange->wait();
 }
 
 const float* FullGrads::segment(size_t space) const {

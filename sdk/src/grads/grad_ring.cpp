@@ -213,6 +213,8 @@ void GradRing::begin_batch(size_t space) {
 
 void GradRing::reduce_all() {
   for (Held& held : buffers_) reduce(held);
+  for (Held& held : buffers_)
+    if (held.exchange.reduces_later()) held.exchange.wait();
 }
 
 const float* GradRing::segment(size_t space) const { return spaces_[space].reductions > 0 ? sum_of(space) : nullptr; }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -152,11 +153,22 @@ class Comm {
     device_ = std::make_unique<DeviceComm>(inst, backend, caller, world_);
   }
   // Makes the thread that reduces gradients while the rank computes (comm.overlap).
-  void overlap() { thread_ = std::make_unique<CommThread>(clock_, call_); }
+  void overlap() {
+    try {
+      thread_ = std::make_unique<CommThread>(clock_, call_);
+    } catch (const std::system_error& e) {
+      ddh::fail(DDH_RESOURCE_EXHAUSTED, "no thread can be started that sums gradients (", e.what(),
+                "); raise the limit of threads (ulimit -u), or set comm.overlap=false");
+    }
+  }
   [[nodiscard]] CommThread* thread() const { return thread_.get(); }  // null: there is none
   // Until nothing is left for that thread, and all is finished. Throws if a transfer has failed.
   void wait_for_thread() const {
     if (thread_ != nullptr) thread_->wait_all();
+  }
+  // The same without an error, and without finishing: for calls of the transport that can't fail.
+  void settle_thread() const noexcept {
+    if (thread_ != nullptr) thread_->settle();
   }
   // Ends that thread, after the running transfer. A rank that has failed calls it before the memory of transfers is freed.
   void end_thread() { thread_.reset(); }
@@ -197,6 +209,11 @@ class Comm {
   template <class Function, class... Args>
   void call(PluginCall call, Function function, Args&&... args) const {
     wait_for_thread();
+    call_(call, function, inst_, std::forward<Args>(args)...);
+  }
+  // The same on that thread, or after wait_for_thread.
+  template <class Function, class... Args>
+  void call_in_transfer(PluginCall call, Function function, Args&&... args) const {
     call_(call, function, inst_, std::forward<Args>(args)...);
   }
 

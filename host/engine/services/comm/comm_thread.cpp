@@ -30,22 +30,17 @@ CommThread::Number CommThread::start(PluginCall call, std::function<void()> tran
 }
 
 void CommThread::wait(Number number) {
-  if (is_own_thread()) return;
   std::unique_lock lock(mutex_);
   while (!transfers_.empty() && transfers_.front().number <= number) {
     wait_for_first(lock);
     const Transfer first = std::move(transfers_.front());
     transfers_.pop_front();
     --n_done_;
-    if (first.error != nullptr) {
-      transfers_.clear();
-      n_done_ = 0;
-      std::rethrow_exception(first.error);
-    }
     lock.unlock();
     if (first.finish != nullptr) first.finish();
     lock.lock();
   }
+  if (error_ != nullptr) std::rethrow_exception(error_);
 }
 
 void CommThread::wait_for_first(std::unique_lock<std::mutex>& lock) {
@@ -53,39 +48,45 @@ void CommThread::wait_for_first(std::unique_lock<std::mutex>& lock) {
   if (first.is_done) return;
   const ClockSpan span(clock_, DDH_SPAN_COMM);
   const PluginCaller::Entered entered = caller_.enter(first.call);
-  changed_.wait(lock, [&] { return first.is_done; });
+  changed_.wait(lock, [&] { return first.is_done || error_ != nullptr; });
+  if (!first.is_done) std::rethrow_exception(error_);
 }
 
 void CommThread::drop(Number number) noexcept {
   std::unique_lock lock(mutex_);
-  const auto it =
-      std::find_if(transfers_.begin(), transfers_.end(), [&](const Transfer& t) { return t.number == number; });
+  const auto is_it = [&](const Transfer& t) { return t.number == number; };
+  const auto it = std::find_if(transfers_.begin(), transfers_.end(), is_it);
   if (it == transfers_.end()) return;
   Transfer& transfer = *it;
   transfer.finish = nullptr;
-  changed_.wait(lock, [&] { return transfer.is_done; });
+  changed_.wait(lock, [&] { return transfer.is_done || error_ != nullptr; });
+}
+
+void CommThread::settle() noexcept {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return n_done_ == transfers_.size() || error_ != nullptr; });
 }
 
 // After an error the others are not run: the ranks do not agree any more.
 void CommThread::work() {
-  std::exception_ptr error;
   std::unique_lock lock(mutex_);
-  while (true) {
+  while (error_ == nullptr) {
     changed_.wait(lock, [&] { return is_ending_ || n_done_ < transfers_.size(); });
     if (is_ending_) return;
     Transfer& next = transfers_[n_done_];
-    if (error == nullptr) {
-      lock.unlock();
-      try {
-        next.run();
-      } catch (...) {
-        error = std::current_exception();
-      }
-      lock.lock();
+    std::exception_ptr error;
+    lock.unlock();
+    try {
+      next.run();
+    } catch (...) {
+      error = std::current_exception();
     }
-    next.error = error;
-    next.is_done = true;
-    ++n_done_;
+    lock.lock();
+    if (error == nullptr) {
+      next.is_done = true;
+      ++n_done_;
+    }
+    error_ = error;
     changed_.notify_all();
   }
 }

@@ -31,14 +31,17 @@ class CommThread {
   // Waits for the running transfer. Others are dropped.
   ~CommThread();
 
-  // `transfer` runs on the thread; it makes calls of the transport alone, and its memory stays in place. `finish` runs after
-  // it in wait or wait_all. `call`: what a rank that waits for the transfer is said to be in.
+  // `transfer` runs on the thread, and its memory stays in place. `finish` runs after it, in a wait. `call`: what a rank that
+  // waits for the transfer is said to be in.
   Number start(PluginCall call, std::function<void()> transfer, std::function<void()> finish);
-  // Until this transfer and all before it are finished. Rethrows what a transfer has thrown; those after it are dropped.
+  // Until this transfer and all before it are finished. Once a transfer has thrown, no later one runs, and every wait rethrows
+  // that.
   void wait(Number number);
   void wait_all() { wait(last_); }
   // Until this transfer, whose memory ends, does not run any more. Its `finish` is not called.
   void drop(Number number) noexcept;
+  // Until no transfer runs or waits to run.
+  void settle() noexcept;
 
  private:
   struct Transfer {
@@ -46,12 +49,10 @@ class CommThread {
     PluginCall call;
     std::function<void()> run, finish;
     bool is_done = false;
-    std::exception_ptr error = nullptr;
   };
 
   void work();
-  [[nodiscard]] bool is_own_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
-  // Until the oldest transfer is done.
+  // Until the oldest transfer is done. Rethrows an error.
   void wait_for_first(std::unique_lock<std::mutex>& lock);
 
   Clock& clock_;
@@ -61,6 +62,7 @@ class CommThread {
   std::deque<Transfer> transfers_;  // that are not finished, the oldest first; elements stay in place
   size_t n_done_ = 0;               // of transfers_, from the oldest
   bool is_ending_ = false;
+  std::exception_ptr error_;  // of a transfer; the thread has ended
   Number last_ = 0;
   std::thread thread_;  // the last member: it uses the others
 };

@@ -61,6 +61,7 @@ class CopyExchange final : public ddh_exchange {
     const ClockSpan span(comm_.clock(), DDH_SPAN_COMM,
                          SpanTopic(kReduceOperation, nullptr, name_.c_str()).among(comm_.members_of(group_)));
     float* const dst = args.dst != nullptr ? args.dst : buffer() + segments.my_offset;
+    comm_.wait_for_thread();
     ready_.order(stream);
     const bool alone = is_alone(memory_.device(), segments) && norm.sums_on_device();
     if (const DeviceComm* const transport = comm_.device(); transport != nullptr || alone)
@@ -79,8 +80,10 @@ class CopyExchange final : public ddh_exchange {
 
   void reduce_later(const Segments& segments, const ddh_reduce_args& args, NormSink& norm) {
     float* const dst = args.dst != nullptr ? args.dst : buffer() + segments.my_offset;
+    comm_.thread()->wait(transfer_);  // drop knows one
+    const bool at_once = (args.flags & DDH_REDUCE_TO_ALL) != 0 && (args.flags & DDH_REDUCE_ADD) == 0 && sums_for_all();
     transfer_ = comm_.thread()->start(
-        PluginCall::kReduceScatter,
+        at_once ? PluginCall::kAllReduce : PluginCall::kReduceScatter,
         [this, segments, flags = args.flags, dst] { transfer(segments, flags, buffer(), dst); },
         [this, my_numel = segments.my_numel, flags = args.flags, dst, &norm,
          ranges = std::vector<ddh_range>(args.ranges, args.ranges + args.n_ranges)] {
@@ -188,7 +191,7 @@ class CopyExchange final : public ddh_exchange {
     ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);
     c.send = sum;
     c.recv = all;
-    comm_.call(PluginCall::kAllGather, comm_.backend()->all_gather, &c);
+    comm_.call_in_transfer(PluginCall::kAllGather, comm_.backend()->all_gather, &c);
   }
 
   // Whether one all_reduce gives the bits of a reduce_scatter and an all_gather. Between hosts it may send less.
@@ -202,7 +205,7 @@ class CopyExchange final : public ddh_exchange {
     c.recv = all;
     c.count = segments.total;
     c.counts = nullptr;
-    comm_.call(PluginCall::kAllReduce, comm_.backend()->all_reduce, &c);
+    comm_.call_in_transfer(PluginCall::kAllReduce, comm_.backend()->all_reduce, &c);
     if (segments.my_numel > 0 && sum != all + segments.my_offset)
       std::memcpy(sum, all + segments.my_offset, segments.my_numel * sizeof(float));
   }
@@ -242,7 +245,7 @@ class CopyExchange final : public ddh_exchange {
     auto* const received = reinterpret_cast<float*>(received_->data());
     c.recv = received;
     c.recv_counts = from_each.data();
-    comm_.call(PluginCall::kCollective, comm_.backend()->all_to_all, &c);
+    comm_.call_in_transfer(PluginCall::kCollective, comm_.backend()->all_to_all, &c);
     std::vector<const float*> sources;
     for (size_t r = 0; r < n; ++r) sources.push_back(received + r * segments.my_numel);
     kernels::ordered_sum(sum, {sources.data(), static_cast<uint32_t>(n), reduce_block_}, 0, segments.my_numel, true);
@@ -251,7 +254,7 @@ class CopyExchange final : public ddh_exchange {
   void reduce_scatter(const ddh_coll& c) {
     if (comm_.backend()->reduce_scatter == nullptr)
       ddh::fail(DDH_UNIMPLEMENTED, "this transport has no reduce_scatter; choose another with --comm");
-    comm_.call(PluginCall::kReduceScatter, comm_.backend()->reduce_scatter, &c);
+    comm_.call_in_transfer(PluginCall::kReduceScatter, comm_.backend()->reduce_scatter, &c);
   }
 
   const Comm& comm_;

@@ -31,7 +31,10 @@ class SharedObject {
   }
   SharedObject(const SharedObject&) = delete;
   SharedObject& operator=(const SharedObject&) = delete;
-  ~SharedObject() { comm_.shared()->region_destroy(comm_.inst(), region_); }
+  ~SharedObject() {
+    comm_.settle_thread();
+    comm_.shared()->region_destroy(comm_.inst(), region_);
+  }
 
   [[nodiscard]] int32_t rank() const { return rank_; }
   [[nodiscard]] int32_t group_size() const { return group_size_; }

@@ -35,6 +35,7 @@ void StepCoordinator::set_optimizers(const std::vector<OptimizerRef>& optimizers
 }
 
 void StepCoordinator::begin(int64_t step, int32_t program, double lr, double seed_scale, double loss_scale) {
+  comm_.wait_for_thread();
   program_ = program;
   optimizer_ = &optimizers_->of_program(program);
   norm_.clear();

@@ -33,7 +33,7 @@ typedef struct ddh_group ddh_group; /* an ordered set of ranks */
 #define DDH_COMM_SHARED_VIEW 1u /* ranks map the same pages: windows need no copies, gradients are read in place */
 #define DDH_COMM_ORDERED_SUM 2u /* sums are taken in rank order */
 #define DDH_COMM_INITIAL 4u     /* supports ddh_coll.initial; else a call with it is refused */
-#define DDH_COMM_LATER 8u       /* of windows alone: DDH_REDUCE_LATER has an effect */
+#define DDH_COMM_LATER 8u       /* DDH_REDUCE_LATER has an effect; only ddh.window caps has it */
 
 /* One collective. In place is allowed: all_reduce with send == recv; reduce_scatter with recv inside send at this
  * rank's piece; all_gather with send inside recv at this rank's piece. Other overlaps are not allowed.

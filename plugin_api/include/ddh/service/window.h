@@ -67,9 +67,9 @@ typedef struct ddh_exchange_args {
 #define DDH_REDUCE_ADD 1u    /* further micro-batches: the sum starts from dst, which is not NULL */
 #define DDH_REDUCE_NORM 2u   /* the result is final: its squares are added to this step's norm */
 #define DDH_REDUCE_TO_ALL 4u /* the result is also written to every rank's exchange buffer (all_reduce) */
-/* The caller does not need the result yet: the host may compute it while the rank goes on (DDH_COMM_LATER), else it computes it
- * at once. Until exchange_write_begin or exchange_wait of this exchange, any collective, or ddh.optim decide has returned, the
- * caller accesses neither dst nor the buffer, and the result is in no norm. */
+/* With DDH_COMM_LATER the host may compute the result after the call. It is ready, and in the norm, when write_begin or wait of
+ * this exchange, a collective of ddh.comm, or ddh.optim decide or decide_in has returned; it also returns errors of the sum.
+ * Until then the caller does not read, write or free dst or the buffer. Without DDH_COMM_LATER the flag has no effect. */
 #define DDH_REDUCE_LATER 8u
 
 typedef struct ddh_reduce_args {
