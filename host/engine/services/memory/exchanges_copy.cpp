@@ -57,10 +57,10 @@ class CopyExchange final : public ddh_exchange {
     }
     require_reducible(args, name_);
     comm_.count_sent(sent_in_reduction(ranks_, segments, args), kReduceOperation);
-    if (is_later(args)) return reduce_later(segments, args, norm);
+    float* const dst = args.dst != nullptr ? args.dst : buffer() + segments.my_offset;
+    if (is_later(args)) return reduce_later(segments, args, dst, norm);
     const ClockSpan span(comm_.clock(), DDH_SPAN_COMM,
                          SpanTopic(kReduceOperation, nullptr, name_.c_str()).among(comm_.members_of(group_)));
-    float* const dst = args.dst != nullptr ? args.dst : buffer() + segments.my_offset;
     comm_.wait_for_thread();
     ready_.order(stream);
     const bool alone = is_alone(memory_.device(), segments) && norm.sums_on_device();
@@ -78,12 +78,10 @@ class CopyExchange final : public ddh_exchange {
            !comm_.clock().is_profiled();
   }
 
-  void reduce_later(const Segments& segments, const ddh_reduce_args& args, NormSink& norm) {
-    float* const dst = args.dst != nullptr ? args.dst : buffer() + segments.my_offset;
+  void reduce_later(const Segments& segments, const ddh_reduce_args& args, float* dst, NormSink& norm) {
     comm_.thread()->wait(transfer_);  // drop knows one
-    const bool at_once = (args.flags & DDH_REDUCE_TO_ALL) != 0 && (args.flags & DDH_REDUCE_ADD) == 0 && sums_for_all();
     transfer_ = comm_.thread()->start(
-        at_once ? PluginCall::kAllReduce : PluginCall::kReduceScatter,
+        sums_for_all(args.flags) ? PluginCall::kAllReduce : PluginCall::kReduceScatter,
         [this, segments, flags = args.flags, dst] { transfer(segments, flags, buffer(), dst); },
         [this, my_numel = segments.my_numel, flags = args.flags, dst, &norm,
          ranges = std::vector<ddh_range>(args.ranges, args.ranges + args.n_ranges)] {
@@ -184,10 +182,9 @@ class CopyExchange final : public ddh_exchange {
   void transfer(const Segments& segments, uint32_t flags, float* all, float* sum) {
     // Transports return bf16 sums in bf16, so rounded values are sent as fp32.
     if (round_to_bf16_) kernels::round_to_bf16(all, segments.total);
-    const bool add = (flags & DDH_REDUCE_ADD) != 0, to_all = (flags & DDH_REDUCE_TO_ALL) != 0;
-    if (to_all && !add && sums_for_all()) return sum_for_all(segments, all, sum);
-    sum_over_ranks(segments, all, sum, add);
-    if (!to_all) return;
+    if (sums_for_all(flags)) return sum_for_all(segments, all, sum);
+    sum_over_ranks(segments, all, sum, (flags & DDH_REDUCE_ADD) != 0);
+    if ((flags & DDH_REDUCE_TO_ALL) == 0) return;
     ddh_coll c = pieces(comm_, group_, DDH_F32, segments, name_);
     c.send = sum;
     c.recv = all;
@@ -195,8 +192,9 @@ class CopyExchange final : public ddh_exchange {
   }
 
   // Whether one all_reduce gives the bits of a reduce_scatter and an all_gather. Between hosts it may send less.
-  [[nodiscard]] bool sums_for_all() const {
-    return (caps_ & DDH_COMM_ORDERED_SUM) != 0 && comm_.backend()->all_reduce != nullptr;
+  [[nodiscard]] bool sums_for_all(uint32_t flags) const {
+    return (flags & (DDH_REDUCE_TO_ALL | DDH_REDUCE_ADD)) == DDH_REDUCE_TO_ALL && (caps_ & DDH_COMM_ORDERED_SUM) != 0 &&
+           comm_.backend()->all_reduce != nullptr;
   }
   // `all` becomes the sums over the ranks, and `sum` this rank's segment of them.
   void sum_for_all(const Segments& segments, float* all, float* sum) {
