@@ -36,7 +36,8 @@ ControlLink::ControlLink(Fd socket, std::chrono::milliseconds heartbeat)
       heartbeat_(heartbeat),
       patience_(heartbeat),
       heard_(Clock::now()),
-      spoken_(Clock::now()) {}
+      spoken_(Clock::now()),
+      served_(Clock::now()) {}
 
 void ControlLink::send(const Json& message) {
   if (!lost_.empty()) return;
@@ -70,6 +71,10 @@ std::vector<Json> ControlLink::serve() {
     if (!text.empty()) messages.push_back(read_json(text));
   }
   const auto now = Clock::now();
+  // A machine that was suspended, or had no time for this process, could not hear either; the other end, which may be on the
+  // same machine, has time for a beat.
+  if (now >= served_ + heartbeat_ / 2) heard_ = std::max(heard_, now + heartbeat_ / 2 - patience_);
+  served_ = now;
   if (now >= spoken_ + heartbeat_ / 3) {
     if (out_.empty()) out_ += framed("");
     spoken_ = now;

@@ -19,7 +19,7 @@ class ControlLink {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // The link is lost after a time of `heartbeat` without a word.
+  // The link is lost after a time of `heartbeat` without a word. Where nobody called serve for half of it, half more is given.
   ControlLink(Fd socket, std::chrono::milliseconds heartbeat);
 
   // From now on; the first word may take `first`, because the other end prepares the run meanwhile.
@@ -48,7 +48,7 @@ class ControlLink {
   Fd socket_;
   std::chrono::milliseconds heartbeat_, patience_;  // patience_: without a word of the other end
   std::string in_, out_, lost_;
-  Clock::time_point heard_, spoken_;
+  Clock::time_point heard_, spoken_, served_;
 };
 
 }  // namespace ddhost
