@@ -166,8 +166,8 @@ CallLane& Progress::lane(int rank, RankThread thread) const {
   return at(rank).lanes[static_cast<size_t>(thread)].calls;
 }
 
-bool Progress::waits(int rank) const {
-  const CallLane& calls = lane(rank);
+bool Progress::waits(int rank, RankThread thread) const {
+  const CallLane& calls = lane(rank, thread);
   for (size_t depth = 0; depth < CallLane::kDepth; ++depth)
     if (waits_for_ranks(calls.frame(depth).call)) return true;
   return false;

@@ -69,8 +69,8 @@ class Progress {
   void set_shortage(const Shortage& shortage);
   [[nodiscard]] std::optional<Shortage> shortage() const;
 
-  // Whether the rank's main thread waits for other ranks in its current call.
-  [[nodiscard]] bool waits(int rank) const;
+  // Whether a thread of the rank waits for other ranks in its current call.
+  [[nodiscard]] bool waits(int rank, RankThread thread = RankThread::kMain) const;
 
   // The calls of a rank's thread: "update of optimizer 'x' (in step of strategy 'y')"; "" outside of plugins. Writes at
   // most `capacity` bytes including the NUL; safe in signal handlers.

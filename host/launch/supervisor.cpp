@@ -451,6 +451,8 @@ std::string Supervisor::cure(bool in_plugin) const {
 // " in step of strategy 'x'". The thread that ended the rank is not known.
 std::string Supervisor::places(int rank) const {
   std::string text = progress_.place(rank);
+  const std::string comm = progress_.place(rank, RankThread::kComm);
+  if (!comm.empty() && comm != text) text += ddh::str(text.empty() ? "" : ", its thread of sums in ", comm);
   for (size_t i = 0; i < kDataThreads; ++i) {
     const std::string data = progress_.place(rank, data_thread(i));
     if (!data.empty()) text += ddh::str(text.empty() ? "" : ", its data thread in ", data);

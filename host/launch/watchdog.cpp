@@ -98,7 +98,7 @@ std::vector<Watchdog::Suspect> Watchdog::suspects(Clock::time_point now) {
     for (size_t t = 0; t < kRankThreads; ++t) {
       Watched& watched = rank.threads[t];
       const auto thread = static_cast<RankThread>(t);
-      if (watched.frame.serial == 0 || (thread == RankThread::kMain && waits(number))) continue;
+      if (watched.frame.serial == 0 || progress_.waits(number, thread)) continue;
       out.push_back({number, &watched,
                      ddh::str("rank ", number, " has been in ", progress_.place(number, thread), " for "),
                      age_of(watched.since, now), limit_of(watched.frame)});
@@ -232,8 +232,8 @@ void Standstill::follow(int rank, Clock::time_point now) {
       call = {frame, last_look_.value_or(now), std::nullopt};
     }
   }
-  Call& of_training = of.calls[0];
-  if (!of_training.waited && progress_.waits(rank)) of_training.waited = now;
+  for (size_t t = 0; t < kRankThreads; ++t)
+    if (!of.calls[t].waited && progress_.waits(rank, static_cast<RankThread>(t))) of.calls[t].waited = now;
 }
 
 void Standstill::forget_pause(Clock::time_point now) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "ddh/sdk/kernels/counter_rng.hpp"
+#include "fixtures/faults/call_errors.hpp"
 #include "fixtures/faults/small_run.hpp"
 #include "fixtures/harness/skip.hpp"
 
@@ -19,67 +20,6 @@ using namespace ddhost::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-// Calls that are not listed fail only by a mistake of the caller (EBADF, EFAULT, EINVAL), or never. glibc ends a process whose
-// rseq fails after a fork.
-const std::map<long, std::vector<int>>& errors() {
-  static const std::map<long, std::vector<int>> kErrors = {
-      {SYS_access, {EACCES, ENOENT}},
-      {SYS_bind, {EADDRINUSE, ENOMEM}},
-      {SYS_clone, {EAGAIN, ENOMEM}},
-      {SYS_clone3, {EAGAIN, ENOMEM, ENOSYS}},
-      {SYS_close, {EIO, EINTR}},
-      {SYS_dup2, {EBUSY, EMFILE}},
-      {SYS_fallocate, {ENOSPC, EIO, EINTR, EOPNOTSUPP}},
-      {SYS_fcntl, {EACCES, EAGAIN}},
-      {SYS_flock, {EINTR, ENOLCK, EWOULDBLOCK}},
-      {SYS_fsync, {EIO, ENOSPC, EINTR}},
-      {SYS_ftruncate, {EIO, EINTR}},
-      {SYS_futex, {EAGAIN, EINTR}},
-      {SYS_getcwd, {EACCES, ENOENT, ENOMEM}},
-      {SYS_getdents64, {ENOENT}},
-      {SYS_getrandom, {EAGAIN, EINTR}},
-      {SYS_ioctl, {ENOTTY}},
-      {SYS_kill, {EPERM, ESRCH}},
-      {SYS_link, {EACCES, EEXIST, ENOSPC}},
-      {SYS_linkat, {EACCES, EEXIST, ENOSPC, EXDEV}},
-      {SYS_lseek, {ESPIPE}},
-      {SYS_madvise, {EAGAIN, ENOMEM}},
-      {SYS_memfd_create, {EMFILE, ENFILE, ENOMEM}},
-      {SYS_mkdir, {EACCES, EIO, ENOSPC, EROFS}},
-      {SYS_mmap, {EAGAIN, ENFILE, ENOMEM}},
-      {SYS_mprotect, {ENOMEM}},
-      {SYS_munmap, {ENOMEM}},
-      {SYS_newfstatat, {EACCES, ENOENT, ENOMEM}},
-      {SYS_openat, {EACCES, EINTR, EMFILE, ENFILE, ENOMEM, ENOSPC}},
-      {SYS_pipe2, {EMFILE, ENFILE}},
-      {SYS_poll, {EINTR, ENOMEM}},
-      {SYS_prctl, {EINVAL}},
-      {SYS_pread64, {EIO, EINTR}},
-      {SYS_prlimit64, {EPERM}},
-      {SYS_pwrite64, {EDQUOT, EFBIG, EINTR, EIO, ENOSPC}},
-      {SYS_read, {EIO, EINTR}},
-      {SYS_readlink, {EACCES, EIO, ENOENT}},
-      {SYS_recvfrom, {EINTR, ENOMEM}},
-      {SYS_rename, {EACCES, EIO, ENOSPC}},
-      {SYS_renameat, {EACCES, EIO, ENOSPC}},
-      {SYS_renameat2, {EACCES, EEXIST, EINVAL, ENOSPC}},
-      {SYS_rmdir, {EACCES, EBUSY, ENOTEMPTY}},
-      {SYS_sched_getaffinity, {ESRCH}},
-      {SYS_sendto, {EINTR, ENOBUFS, ENOMEM}},
-      {SYS_setpgid, {EACCES, EPERM}},
-      {SYS_signalfd4, {EMFILE, ENFILE, ENOMEM}},
-      {SYS_socket, {EACCES, EMFILE, ENOMEM}},
-      {SYS_socketpair, {EMFILE, ENFILE}},
-      {SYS_statfs, {EACCES, EINTR, EIO}},
-      {SYS_symlink, {EACCES, ENOSPC}},
-      {SYS_unlink, {EACCES, EBUSY, EIO}},
-      {SYS_unlinkat, {EACCES, EBUSY, EIO}},
-      {SYS_wait4, {EINTR}},
-      {SYS_write, {EINTR, EIO, ENOSPC}},
-      {SYS_writev, {EINTR, EIO, ENOSPC}}};
-  return kErrors;
-}
 
 struct Point {
   long number;
@@ -123,8 +63,8 @@ void check_point(const Point& point) {
 std::vector<Point> all_points() {
   std::vector<Point> out;
   for (const auto& [number, count] : reference().run.by_number) {
-    const auto known = errors().find(number);
-    if (known == errors().end()) continue;
+    const auto known = call_errors().find(number);
+    if (known == call_errors().end()) continue;
     for (int64_t call = 1; call <= count; ++call)
       for (const int error : known->second) out.push_back({number, call, error});
   }
@@ -134,7 +74,7 @@ std::vector<Point> all_points() {
 Point point_of(const std::string& text) {
   const size_t first = text.find(':'), second = text.find(':', first + 1);
   REQUIRE(second != std::string::npos);
-  for (const auto& [number, all] : errors())
+  for (const auto& [number, all] : call_errors())
     if (call_name(number) == text.substr(0, first))
       return {number, std::stol(text.substr(first + 1)), std::stoi(text.substr(second + 1))};
   FAIL("no call is named as in " << text);
@@ -154,8 +94,8 @@ void check_points(size_t count, uint64_t seed, const char* only) {
   for (const Point& point : points) check_point(point);
   std::string kinds;
   for (const auto& [number, n] : reference().run.by_number)
-    kinds += (errors().contains(number) ? " " : " (") + call_name(number) + " " + std::to_string(n) +
-             (errors().contains(number) ? "" : ")");
+    kinds += (call_errors().contains(number) ? " " : " (") + call_name(number) + " " + std::to_string(n) +
+             (call_errors().contains(number) ? "" : ")");
   WARN(points.size() << " of " << all
                      << " failures of system calls. Calls of a run (in brackets: can't fail):" << kinds);
 }

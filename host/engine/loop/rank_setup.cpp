@@ -105,7 +105,8 @@ void RankSetup::make_layers(const ddh_comm_backend_api& inside, const ddh_comm_b
 void RankSetup::make_windows(bool trains) {
   const bool copy = config().get<std::string>("comm.windows") == "copy" || !services_.device->is_host_memory();
   const auto overlap = config().get<std::string>("comm.overlap");
-  if (trains && (overlap == "true" || (overlap == "auto" && !addresses_.empty()))) services_.comm->overlap();
+  if (trains && (overlap == "true" || (overlap == "auto" && !addresses_.empty())))
+    services_.comm->overlap(&services_.seat.record);
   services_.windows = std::make_unique<Windows>(
       *services_.comm, services_.memory, *services_.staging,
       WindowSettings{copy, config().get<bool>("comm.poison"), reduce_block(), sums_in_bf16()});

@@ -152,10 +152,10 @@ class Comm {
   void use_device(ddh_inst* inst, const ddh_comm_backend_api& backend, const PluginCaller& caller) {
     device_ = std::make_unique<DeviceComm>(inst, backend, caller, world_);
   }
-  // Makes the thread that reduces gradients while the rank computes (comm.overlap).
-  void overlap() {
+  // Makes the thread that reduces gradients while the rank computes (comm.overlap). `record`: of the rank, or nullptr.
+  void overlap(RankRecord* record) {
     try {
-      thread_ = std::make_unique<CommThread>(clock_, call_);
+      thread_ = std::make_unique<CommThread>(clock_, call_, PluginCaller(call_.name(), record, RankThread::kComm));
     } catch (const std::system_error& e) {
       ddh::fail(DDH_RESOURCE_EXHAUSTED, "no thread can be started that sums gradients (", e.what(),
                 "); raise the limit of threads (ulimit -u), or set comm.overlap=false");
@@ -171,7 +171,10 @@ class Comm {
     if (thread_ != nullptr) thread_->settle();
   }
   // Ends that thread, after the running transfer. A rank that has failed calls it before the memory of transfers is freed.
-  void end_thread() { thread_.reset(); }
+  void end_thread() {
+    if (thread_ != nullptr) thread_->end();  // a transfer still finds the object
+    thread_.reset();
+  }
   // Throws if the device's transport has given up collectives; see DeviceComm.
   void require_healthy() const {
     if (device_ != nullptr) device_->require_healthy();
@@ -214,7 +217,8 @@ class Comm {
   // The same on that thread, or after wait_for_thread.
   template <class Function, class... Args>
   void call_in_transfer(PluginCall call, Function function, Args&&... args) const {
-    call_(call, function, inst_, std::forward<Args>(args)...);
+    const bool on_thread = thread_ != nullptr && thread_->is_calling_thread();
+    (on_thread ? thread_->own_caller() : call_)(call, function, inst_, std::forward<Args>(args)...);
   }
 
   // The scope of a plugin's collective. Throws if another thread of the rank is in one.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/services/comm/comm_thread.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -8,10 +10,11 @@
 
 namespace ddhost {
 
-CommThread::CommThread(Clock& clock, const PluginCaller& caller)
-    : clock_(clock), caller_(caller), thread_([this] { work(); }) {}
+CommThread::CommThread(Clock& clock, const PluginCaller& caller, const PluginCaller& own)
+    : clock_(clock), caller_(caller), own_caller_(own), thread_([this] { work(); }) {}
 
-CommThread::~CommThread() {
+void CommThread::end() noexcept {
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     is_ending_ = true;
@@ -59,6 +62,7 @@ void CommThread::drop(Number number) noexcept {
   if (it == transfers_.end()) return;
   Transfer& transfer = *it;
   transfer.finish = nullptr;
+  const PluginCaller::Entered entered = caller_.enter(transfer.call);
   changed_.wait(lock, [&] { return transfer.is_done || error_ != nullptr; });
 }
 
@@ -69,6 +73,7 @@ void CommThread::settle() noexcept {
 
 // After an error the others are not run: the ranks do not agree any more.
 void CommThread::work() {
+  own_caller_.note_thread(::gettid());
   std::unique_lock lock(mutex_);
   while (error_ == nullptr) {
     changed_.wait(lock, [&] { return is_ending_ || n_done_ < transfers_.size(); });

@@ -24,12 +24,15 @@ class CommThread {
   // A transfer; 0: none. They count from 1.
   using Number = uint64_t;
 
-  // `clock` and what `caller` refers to outlive the object.
-  CommThread(Clock& clock, const PluginCaller& caller);
+  // `clock` and what the callers refer to outlive the object. `caller`: of the rank's main thread, which waits; `own`: of this
+  // one.
+  CommThread(Clock& clock, const PluginCaller& caller, const PluginCaller& own);
   CommThread(const CommThread&) = delete;
   CommThread& operator=(const CommThread&) = delete;
-  // Waits for the running transfer. Others are dropped.
-  ~CommThread();
+  ~CommThread() { end(); }
+
+  // Waits for the running transfer, and ends. Others are dropped.
+  void end() noexcept;
 
   // `transfer` runs on the thread, and its memory stays in place. `finish` runs after it, in a wait. `call`: what a rank that
   // waits for the transfer is said to be in.
@@ -42,6 +45,9 @@ class CommThread {
   void drop(Number number) noexcept;
   // Until no transfer runs or waits to run.
   void settle() noexcept;
+  // For the calls of transfers, on this thread.
+  [[nodiscard]] const PluginCaller& own_caller() const { return own_caller_; }
+  [[nodiscard]] bool is_calling_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
  private:
   struct Transfer {
@@ -56,7 +62,7 @@ class CommThread {
   void wait_for_first(std::unique_lock<std::mutex>& lock);
 
   Clock& clock_;
-  const PluginCaller caller_;
+  const PluginCaller caller_, own_caller_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Transfer> transfers_;  // that are not finished, the oldest first; elements stay in place

@@ -151,6 +151,18 @@ TEST_CASE("a rank that ends with an exit code and no reason is named", "[launch]
   CHECK_THAT(end.sentence, Catch::Contains("rank 1") && Catch::Contains("exit code 7"));
 }
 
+TEST_CASE("a rank that a signal ends is reported with the calls of all its threads", "[launch]") {
+  const Outcome end = launch(ranks(1), [](RankSeat& seat) -> int {
+    const uint8_t model = seat.record.add_plugin("model 'mine'"), comm = seat.record.add_plugin("comm 'wild'");
+    seat.record.lane(RankThread::kMain).enter(model, PluginCall::kBackward, -1);
+    seat.record.lane(RankThread::kComm).enter(comm, PluginCall::kReduceScatter, -1);
+    kill(getpid(), SIGKILL);
+    return sleep_for_ever(seat);
+  });
+  CHECK_THAT(end.sentence,
+             Catch::Contains("in backward of model 'mine', its thread of sums in reduce_scatter of comm 'wild'"));
+}
+
 TEST_CASE("exceptions of other types become error messages too", "[launch]") {
   const Outcome end = launch(ranks(1), [](RankSeat&) -> int { throw std::logic_error("upside down"); });
   CHECK(end.exit_code == 1);

@@ -94,6 +94,21 @@ TEST_CASE("ranks that wait for a rank in the host's code are reported, and not e
   CHECK(news.end.empty());
 }
 
+TEST_CASE("a thread that waits for other ranks beside the main one is not named", "[watchdog]") {
+  Ranks ranks;
+  for (const int rank : {0, 1}) {
+    ranks.enter(rank, PluginCall::kBackward, 1);
+    ranks.progress.lane(rank, RankThread::kComm).enter(ranks.comm, PluginCall::kReduceScatter, -1);
+  }
+  ranks.progress.lane(1).leave();
+  ranks.wait_for_others(1);
+  ranks.wait_for_others(2);
+  const Watchdog::News news = ranks.pass(1800ms);
+  REQUIRE(news.notices.size() == 1);
+  CHECK_THAT(news.notices[0], Contains("rank 0 has been in backward of unit 'h.1' of strategy 'mine' for 1 s; "
+                                       "ranks 1, 2 wait for it"));
+}
+
 TEST_CASE("a rank that is complete is not waited for, and one that is stopped is named", "[watchdog]") {
   Ranks ranks;
   ranks.progress.set_complete(0);

@@ -18,7 +18,7 @@ using Names = std::vector<std::string>;
 
 struct Fixture {
   Clock clock;
-  CommThread thread{clock, PluginCaller("comm 'test'")};
+  CommThread thread{clock, PluginCaller("comm 'test'"), PluginCaller("comm 'test'")};
   std::vector<std::string> runs, finishes;  // the first one of the other thread
 
   CommThread::Number start(const std::string& name) {

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A run of two agents that find each other by variables, as tasks of torchrun. One system call of one of them, or of its rank,
+// fails: calls of the store, of the link between agents, of gloo, of libc. Both agents end, and one says why, or both go on
+// with the same bits. Afterwards the run can be resumed.
+//
+//   DDHOST_CALL=0:connect:2:111 build/tests/bin/agent_calls     that one alone: task 0, its second connect, ECONNREFUSED
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "ddh/sdk/kernels/counter_rng.hpp"
+#include "fixtures/faults/call_errors.hpp"
+#include "fixtures/faults/traced_run.hpp"
+#include "fixtures/harness/skip.hpp"
+
+using namespace ddhost::test;
+
+namespace {
+
+struct Point {
+  int task;
+  long number;
+  int64_t call;  // over all processes of the task
+  int error;
+  [[nodiscard]] std::string text() const {
+    return std::to_string(task) + ":" + call_name(number) + ":" + std::to_string(call) + ":" + std::to_string(error);
+  }
+};
+
+std::vector<std::string> words(const TempFolder& folder, bool resumes) {
+  std::vector<std::string> out = {"--model",
+                                  toy_model(),
+                                  "model.layers=1",
+                                  "run.quiet=true",
+                                  "run.nproc=2",
+                                  "run.sample_tokens=0",
+                                  "comm.plugin=gloo",
+                                  "strategy.plugin=zero2",
+                                  "train.steps=3",
+                                  "checkpoint.every=1",
+                                  "data.micro_batch=2",
+                                  "launch.heartbeat=2",
+                                  "launch.timeout=10",
+                                  "run.dir=" + folder.file("run"),
+                                  "train.save_final=" + folder.file("final.safetensors")};
+  if (resumes) out.insert(out.end(), {"--resume", "auto"});
+  return out;
+}
+
+std::map<std::string, std::string> variables(const TempFolder& folder, int task) {
+  const std::string number = std::to_string(task);
+  return {{"TORCHELASTIC_RUN_ID", folder.path().filename().string()},
+          {"RANK", number},
+          {"LOCAL_RANK", number},
+          {"WORLD_SIZE", "2"},
+          {"LOCAL_WORLD_SIZE", "2"},
+          {"MASTER_ADDR", "127.0.0.1"}};
+}
+
+struct Ended {
+  TracedRun traced;
+  int other_code = 0;  // of the task that is not traced
+  std::string err;     // of both
+};
+
+Ended run_both(const TempFolder& folder, int traced_task, const TraceFault& fault, bool resumes) {
+  const auto others = variables(folder, 1 - traced_task);
+  int other_code = 0;
+  std::string other_err;
+  std::jthread other([&] {  // of a thread of its own, because trace_run waits for all children of its thread
+    Process process(words(folder, resumes), [&] {
+      for (const auto& [name, value] : others) setenv(name.c_str(), value.c_str(), 1);
+    });
+    try {
+      other_code = process.wait(std::chrono::seconds(40));  // longer than launch.timeout
+      other_err = process.err();
+    } catch (const std::exception& e) {
+      other_code = -1;
+      other_err = e.what();
+    }
+  });
+  TracedRun traced = trace_run(words(folder, resumes), fault, variables(folder, traced_task));
+  other.join();
+  const std::string err = traced.err + other_err;
+  return {std::move(traced), other_code, err};
+}
+
+struct Reference {
+  std::string rows, weights;
+  std::array<TracedRun, 2> tasks;
+};
+const Reference& reference() {
+  static const Reference kReference = [] {
+    Reference out;
+    for (const int task : {0, 1}) {
+      const TempFolder folder;
+      Ended end = run_both(folder, task, {}, false);
+      INFO(end.err);
+      REQUIRE(end.traced.code == 0);
+      REQUIRE(end.other_code == 0);
+      out.rows = rows_of(folder.path() / "run");
+      out.weights = read_text(folder.file("final.safetensors"));
+      out.tasks[static_cast<size_t>(task)] = std::move(end.traced);
+    }
+    REQUIRE_FALSE(out.weights.empty());
+    return out;
+  }();
+  return kReference;
+}
+
+void check_results(const TempFolder& folder) {
+  CHECK(rows_of(folder.path() / "run") == reference().rows);
+  CHECK((read_text(folder.file("final.safetensors")) == reference().weights));
+}
+
+void check_point(const Point& point) {
+  const TempFolder folder;
+  TraceFault fault;
+  fault.fail_number = point.number, fault.fail_at = point.call, fault.fail_errno = point.error;
+  const Ended end = run_both(folder, point.task, fault, false);
+  INFO("DDHOST_CALL=" << point.text() << " (" << std::strerror(point.error) << "), exit " << end.traced.code
+                      << " and of the other task " << end.other_code << "\n"
+                      << end.err);
+  require_no_raw_text(end.traced.err);
+  if (end.traced.code == 0 && end.other_code == 0) return check_results(folder);
+  // The loader ends by itself, for lack of memory without a word. Then the other task waits for launch.timeout.
+  CHECK(end.other_code > 0);
+  CHECK(end.other_code < 128);
+  CHECK_THAT(end.err, Catch::Contains("ddhost: "));
+  if (!end.traced.in_loader) {
+    CHECK(end.traced.code > 0);
+    CHECK(end.traced.code < 128);
+  }
+  std::filesystem::remove(folder.file("final.safetensors"));  // as the refusal to overwrite it asks
+  const Ended again = run_both(folder, 0, {}, true);
+  INFO("resumed: " << again.err);
+  REQUIRE(again.traced.code == 0);
+  REQUIRE(again.other_code == 0);
+  if (end.err.find("metrics.jsonl") == std::string::npos) CHECK(rows_of(folder.path() / "run") == reference().rows);
+  CHECK((read_text(folder.file("final.safetensors")) == reference().weights));
+}
+
+std::vector<Point> all_points() {
+  std::vector<Point> out;
+  for (const int task : {0, 1})
+    for (const auto& [number, count] : reference().tasks[static_cast<size_t>(task)].by_number) {
+      const auto known = call_errors().find(number);
+      if (known == call_errors().end()) continue;
+      for (int64_t call = 1; call <= count; ++call)
+        for (const int error : known->second) out.push_back({task, number, call, error});
+    }
+  return out;
+}
+
+Point point_of(const std::string& text) {
+  std::istringstream in(text);
+  std::string task, name, call, error;
+  std::getline(in, task, ':'), std::getline(in, name, ':'), std::getline(in, call, ':'), std::getline(in, error);
+  for (const auto& [number, all] : call_errors())
+    if (call_name(number) == name) return {std::stoi(task), number, std::stol(call), std::stoi(error)};
+  FAIL("no call is named as in " << text);
+  return {};
+}
+
+// What only runs of several agents do; other calls are those of system_calls_test.cpp, too.
+bool is_of_network(long number) {
+  static const std::vector<long> kCalls = {SYS_accept4, SYS_bind,    SYS_connect,     SYS_epoll_create1, SYS_epoll_ctl,
+                                           SYS_listen,  SYS_recvmsg, SYS_getsockname, SYS_epoll_wait,    SYS_poll,
+                                           SYS_sendmsg, SYS_sendto,  SYS_setsockopt,  SYS_recvfrom,      SYS_socket};
+  return std::find(kCalls.begin(), kCalls.end(), number) != kCalls.end();
+}
+
+// `count` of the points, drawn from a seed, half of them of the network.
+void check_points(size_t count, uint64_t seed) {
+  if (const std::string why = why_no_trace(); !why.empty()) return skip(why);
+  if (const char* one = std::getenv("DDHOST_CALL")) return check_point(point_of(one));
+  std::vector<Point> points = all_points();
+  const size_t all = points.size();
+  const ddh::CounterRng random(seed, "system calls of agents");
+  for (size_t i = 0; i + 1 < points.size(); ++i) std::swap(points[i], points[i + random.bits(i) % (points.size() - i)]);
+  std::array<size_t, 2> left = {count / 2, count - count / 2};
+  size_t tried = 0;
+  for (const Point& point : points) {
+    size_t& of_kind = left.at(is_of_network(point.number) ? 1 : 0);
+    if (of_kind == 0) continue;
+    --of_kind, ++tried;
+    check_point(point);
+  }
+  WARN(tried << " of " << all << " failures of system calls");
+}
+
+}  // namespace
+
+TEST_CASE("two agents of which a system call fails end with a sentence, or with the same bits", "[faults]") {
+  check_points(8, 1);
+}
+
+TEST_CASE("the same, for many calls", "[.all]") {
+  const char* count = std::getenv("DDHOST_CALLS");
+  const char* seed = std::getenv("DDHOST_CALLS_SEED");
+  check_points(count == nullptr ? 400 : std::strtoull(count, nullptr, 10),
+               seed == nullptr ? 1 : std::strtoull(seed, nullptr, 10));
+}
