@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -116,13 +117,17 @@ class Clock {
     if (recorder_) recorder_->note_operation(operation, {calls, bytes, 0});
   }
 
-  void count(const std::string& name, uint64_t add) {
+  void count(std::string_view name, uint64_t add) {
     const std::lock_guard lock(mutex_);
-    counters_[name] += add;
+    const auto known = counters_.find(name);
+    if (known != counters_.end())
+      known->second += add;
+    else
+      counters_.emplace(name, add);
   }
   [[nodiscard]] std::map<std::string, uint64_t> counters() const {
     const std::lock_guard lock(mutex_);
-    return counters_;
+    return {counters_.begin(), counters_.end()};
   }
 
  private:
@@ -159,7 +164,7 @@ class Clock {
   Time last_ = std::chrono::steady_clock::now();
   std::vector<Span> open_;
   std::array<double, kSpanKinds> split_ms_{};
-  std::map<std::string, uint64_t> counters_;
+  std::map<std::string, uint64_t, std::less<>> counters_;
   std::atomic<bool> is_profiled_{false};
   std::unique_ptr<ProfileRecorder> recorder_;  // nullptr: no profile is taken
   std::function<void()> settle_;

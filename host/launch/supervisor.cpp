@@ -25,6 +25,7 @@ bool is_fault(int number) {
 }
 bool was_killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
 
+constexpr const char* kHostCode = "the host's code";
 constexpr const char* kMemoryHint = "; if the system ran out of memory, use fewer ranks or a smaller batch";
 
 }  // namespace
@@ -418,12 +419,13 @@ void Supervisor::rank_failed(int rank, int status) {
 std::string Supervisor::rank_death(int rank, int status) const {
   const std::string who = ddh::str("rank ", rank, " (pid ", ranks_[static_cast<size_t>(rank)].pid, ")");
   const std::string where = places(rank);
+  const bool in_plugin = !where.empty() && !where.starts_with(ddh::str(" in ", kHostCode));
   const std::string end = ddh::str(" at step ", progress_.step(rank), "; the run has ended");
   const std::optional<std::string> no_memory = was_killed(status) ? memory_kills_.reason() : std::nullopt;
   if (no_memory) return out_of_memory(who, *no_memory, where + end);
   if (WIFSIGNALED(status))
     return who + " was killed by " + signal_text(WTERMSIG(status)) + where + end +
-           (is_fault(WTERMSIG(status)) ? cure(!where.empty()) : "") + (was_killed(status) ? kMemoryHint : "");
+           (is_fault(WTERMSIG(status)) ? cure(in_plugin) : "") + (was_killed(status) ? kMemoryHint : "");
   if (WEXITSTATUS(status) == 0)
     return who + " ended without finishing the run (exit code 0)" + where + end +
            "; a plugin must not end the process, fix it";
@@ -452,7 +454,8 @@ std::string Supervisor::cure(bool in_plugin) const {
 std::string Supervisor::places(int rank) const {
   std::string text = progress_.place(rank);
   const std::string comm = progress_.place(rank, RankThread::kComm);
-  if (!comm.empty() && comm != text) text += ddh::str(text.empty() ? "" : ", its thread of sums in ", comm);
+  if (!comm.empty() && !text.starts_with(comm))  // a main thread that waits for it has the same call
+    text += ddh::str(text.empty() ? kHostCode : "", ", its transport thread in ", comm);
   for (size_t i = 0; i < kDataThreads; ++i) {
     const std::string data = progress_.place(rank, data_thread(i));
     if (!data.empty()) text += ddh::str(text.empty() ? "" : ", its data thread in ", data);

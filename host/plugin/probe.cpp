@@ -8,7 +8,8 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <numeric>
+#include <memory>
+#include <utility>
 
 #include "base/child_process.hpp"
 #include "base/json.hpp"
@@ -141,50 +142,60 @@ Probed probe_one(const fs::path& file, InterfaceLookup lookup, MissingInterfaces
   }
 }
 
-// In a child that may load large libraries: the children that it forks for single files have them at once. Files without such
-// libraries come first, while a fork is cheap.
-std::string report_all(const std::vector<fs::path>& files, InterfaceLookup lookup, MissingInterfaces missing) {
-  const auto is_plain = [](const fs::path& file) {
-    try {
-      const ElfFacts elf = read_elf(file);
-      return !elf.note || elf.note->libraries.empty();
-    } catch (const ddh::Error&) {  // probe_one says why
-      return true;
-    }
-  };
-  std::vector<size_t> order(files.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  const auto others = std::stable_partition(order.begin(), order.end(), [&](size_t i) { return is_plain(files[i]); });
-  std::vector<Json> answers(files.size());
-  for (auto at = order.begin(); at != order.end(); ++at) {
-    if (at >= others) prepare_libraries_of(files[*at], {});
-    const Probed one = probe_one(files[*at], lookup, missing);
-    answers[*at] =
-        one.facts ? Json{{"library", to_json(*one.facts)}} : Json{{"code", one.code}, {"sentence", one.problem}};
+// Whether the file needs no large library, such as LibTorch.
+bool is_plain(const fs::path& file) {
+  try {
+    const ElfFacts elf = read_elf(file);
+    return !elf.note || elf.note->libraries.empty();
+  } catch (const ddh::Error&) {  // probe_one says why
+    return true;
   }
-  return json_line(Json(answers));
 }
 
-std::vector<Probed> probe_folder(const std::vector<fs::path>& files, InterfaceLookup lookup,
-                                 MissingInterfaces missing) {
-  std::vector<Probed> out;
-  ChildProcess child("to inspect plugins", [&] { return report_all(files, lookup, missing); });
-  const std::optional<std::string> text =
-      child.answer(SteadyClock::now() + kProbeLimit * static_cast<int64_t>(files.size() + 1));
-  const Json answers = text ? Json::parse(*text, nullptr, /*allow_exceptions=*/false) : Json();
-  if (!answers.is_array() || answers.size() != files.size()) {  // a large library may have ended the child
-    for (const fs::path& file : files) out.push_back(probe_one(file, lookup, missing));
+// In a child. One that loads large libraries does so once: the children that it forks for single files have them.
+std::string report_all(const std::vector<fs::path>& files, bool are_plain, InterfaceLookup lookup,
+                       MissingInterfaces missing) {
+  Json answers = Json::array();
+  for (const fs::path& file : files) {
+    if (!are_plain) prepare_libraries_of(file, {});
+    const Probed one = probe_one(file, lookup, missing);
+    answers.push_back(one.facts ? Json{{"library", to_json(*one.facts)}}
+                                : Json{{"code", one.code}, {"sentence", one.problem}});
+  }
+  return json_line(answers);
+}
+
+// Files that one child inspects.
+struct ProbedTogether {
+  std::vector<fs::path> files;
+  std::vector<size_t> numbers;  // of the files among all
+  std::unique_ptr<ChildProcess> child;
+
+  void start(bool are_plain, InterfaceLookup lookup, MissingInterfaces missing) {
+    if (files.empty()) return;
+    child = std::make_unique<ChildProcess>("to inspect plugins",
+                                           [&, are_plain] { return report_all(files, are_plain, lookup, missing); });
+  }
+  std::vector<Probed> answers(InterfaceLookup lookup, MissingInterfaces missing) {
+    std::vector<Probed> out;
+    if (files.empty()) return out;
+    const std::optional<std::string> text =
+        child->answer(SteadyClock::now() + kProbeLimit * static_cast<int64_t>(files.size() + 1));
+    const Json answers = text ? Json::parse(*text, nullptr, /*allow_exceptions=*/false) : Json();
+    if (!answers.is_array() || answers.size() != files.size()) {  // the child has ended, perhaps by a large library
+      for (const fs::path& file : files) out.push_back(probe_one(file, lookup, missing));
+      return out;
+    }
+    for (size_t i = 0; i < files.size(); ++i) {
+      Probed& one = out.emplace_back(Probed{files[i], std::nullopt, DDH_OK, ""});
+      if (answers[i].contains("library"))
+        one.facts = library_from(answers[i]["library"]);
+      else
+        answers[i].at("code").get_to(one.code), answers[i].at("sentence").get_to(one.problem);
+    }
     return out;
   }
-  for (size_t i = 0; i < files.size(); ++i) {
-    Probed& one = out.emplace_back(Probed{files[i], std::nullopt, DDH_OK, ""});
-    if (answers[i].contains("library"))
-      one.facts = library_from(answers[i]["library"]);
-    else
-      answers[i].at("code").get_to(one.code), answers[i].at("sentence").get_to(one.problem);
-  }
-  return out;
-}
+};
 
 }  // namespace
 
@@ -194,14 +205,25 @@ const LibraryFacts& Probed::get() const {
 }
 
 std::vector<Probed> probe_all(const std::vector<fs::path>& files, InterfaceLookup lookup, MissingInterfaces missing) {
-  std::map<fs::path, std::vector<size_t>> folders;  // plugins of another folder may need another LibTorch
-  for (size_t i = 0; i < files.size(); ++i) folders[files[i].parent_path()].push_back(i);
+  struct Folder {
+    ProbedTogether plain, others;
+  };
+  std::map<fs::path, Folder> folders;  // plugins of another folder may need another LibTorch
+  for (size_t i = 0; i < files.size(); ++i) {
+    Folder& folder = folders[files[i].parent_path()];
+    ProbedTogether& group = is_plain(files[i]) ? folder.plain : folder.others;
+    group.files.push_back(files[i]);
+    group.numbers.push_back(i);
+  }
   std::vector<Probed> out(files.size());
-  for (const auto& [folder, members] : folders) {
-    std::vector<fs::path> some;
-    for (const size_t i : members) some.push_back(files[i]);
-    std::vector<Probed> answers = probe_folder(some, lookup, missing);
-    for (size_t i = 0; i < members.size(); ++i) out[members[i]] = std::move(answers[i]);
+  for (auto& [path, folder] : folders) {
+    // While one child loads large libraries, another one inspects the files that need none: its forks are cheap.
+    folder.others.start(false, lookup, missing);
+    folder.plain.start(true, lookup, missing);
+    for (ProbedTogether* const group : {&folder.plain, &folder.others}) {
+      std::vector<Probed> answers = group->answers(lookup, missing);
+      for (size_t i = 0; i < answers.size(); ++i) out[group->numbers[i]] = std::move(answers[i]);
+    }
   }
   return out;
 }

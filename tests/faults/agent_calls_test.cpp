@@ -44,7 +44,7 @@ std::vector<std::string> words(const TempFolder& folder, bool resumes) {
                                   "train.steps=3",
                                   "checkpoint.every=1",
                                   "data.micro_batch=2",
-                                  "launch.heartbeat=2",
+                                  "launch.heartbeat=5",
                                   "launch.timeout=10",
                                   "run.dir=" + folder.file("run"),
                                   "train.save_final=" + folder.file("final.safetensors")};
@@ -72,8 +72,13 @@ Ended run_both(const TempFolder& folder, int traced_task, const TraceFault& faul
   const auto others = variables(folder, 1 - traced_task);
   int other_code = 0;
   std::string other_err;
+  sigset_t child_signals, before;  // for trace_run alone
+  sigemptyset(&child_signals);
+  sigaddset(&child_signals, SIGCHLD);
+  pthread_sigmask(SIG_BLOCK, &child_signals, &before);
   std::jthread other([&] {  // of a thread of its own, because trace_run waits for all children of its thread
     Process process(words(folder, resumes), [&] {
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
       for (const auto& [name, value] : others) setenv(name.c_str(), value.c_str(), 1);
     });
     try {
@@ -84,6 +89,7 @@ Ended run_both(const TempFolder& folder, int traced_task, const TraceFault& faul
       other_err = e.what();
     }
   });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   TracedRun traced = trace_run(words(folder, resumes), fault, variables(folder, traced_task));
   other.join();
   const std::string err = traced.err + other_err;
@@ -118,7 +124,22 @@ void check_results(const TempFolder& folder) {
   CHECK((read_text(folder.file("final.safetensors")) == reference().weights));
 }
 
-void check_point(const Point& point) {
+// Both agents, without a tracer.
+void check_goes_on(const TempFolder& folder) {
+  std::vector<std::unique_ptr<Process>> tasks;
+  for (const int task : {0, 1})
+    tasks.push_back(std::make_unique<Process>(words(folder, true), [&] {
+      for (const auto& [name, value] : variables(folder, task)) setenv(name.c_str(), value.c_str(), 1);
+    }));
+  for (const auto& task : tasks) {
+    const int code = task->wait(std::chrono::seconds(60));
+    INFO("resumed: " << tasks[0]->err() << tasks[1]->err());
+    REQUIRE(code == 0);
+  }
+}
+
+// Whether the call was made.
+bool check_point(const Point& point) {
   const TempFolder folder;
   TraceFault fault;
   fault.fail_number = point.number, fault.fail_at = point.call, fault.fail_errno = point.error;
@@ -127,7 +148,10 @@ void check_point(const Point& point) {
                       << " and of the other task " << end.other_code << "\n"
                       << end.err);
   require_no_raw_text(end.traced.err);
-  if (end.traced.code == 0 && end.other_code == 0) return check_results(folder);
+  if (end.traced.code == 0 && end.other_code == 0) {
+    check_results(folder);
+    return end.traced.reached;
+  }
   // The loader ends by itself, for lack of memory without a word. Then the other task waits for launch.timeout.
   CHECK(end.other_code > 0);
   CHECK(end.other_code < 128);
@@ -137,12 +161,10 @@ void check_point(const Point& point) {
     CHECK(end.traced.code < 128);
   }
   std::filesystem::remove(folder.file("final.safetensors"));  // as the refusal to overwrite it asks
-  const Ended again = run_both(folder, 0, {}, true);
-  INFO("resumed: " << again.err);
-  REQUIRE(again.traced.code == 0);
-  REQUIRE(again.other_code == 0);
+  check_goes_on(folder);
   if (end.err.find("metrics.jsonl") == std::string::npos) CHECK(rows_of(folder.path() / "run") == reference().rows);
   CHECK((read_text(folder.file("final.safetensors")) == reference().weights));
+  return end.traced.reached;
 }
 
 std::vector<Point> all_points() {
@@ -167,42 +189,39 @@ Point point_of(const std::string& text) {
   return {};
 }
 
-// What only runs of several agents do; other calls are those of system_calls_test.cpp, too.
-bool is_of_network(long number) {
-  static const std::vector<long> kCalls = {SYS_accept4, SYS_bind,    SYS_connect,     SYS_epoll_create1, SYS_epoll_ctl,
-                                           SYS_listen,  SYS_recvmsg, SYS_getsockname, SYS_epoll_wait,    SYS_poll,
-                                           SYS_sendmsg, SYS_sendto,  SYS_setsockopt,  SYS_recvfrom,      SYS_socket};
-  return std::find(kCalls.begin(), kCalls.end(), number) != kCalls.end();
-}
-
-// `count` of the points, drawn from a seed, half of them of the network.
-void check_points(size_t count, uint64_t seed) {
-  if (const std::string why = why_no_trace(); !why.empty()) return skip(why);
-  if (const char* one = std::getenv("DDHOST_CALL")) return check_point(point_of(one));
-  std::vector<Point> points = all_points();
-  const size_t all = points.size();
-  const ddh::CounterRng random(seed, "system calls of agents");
-  for (size_t i = 0; i + 1 < points.size(); ++i) std::swap(points[i], points[i + random.bits(i) % (points.size() - i)]);
-  std::array<size_t, 2> left = {count / 2, count - count / 2};
-  size_t tried = 0;
-  for (const Point& point : points) {
-    size_t& of_kind = left.at(is_of_network(point.number) ? 1 : 0);
-    if (of_kind == 0) continue;
-    --of_kind, ++tried;
-    check_point(point);
-  }
-  WARN(tried << " of " << all << " failures of system calls");
+// Counts of waits differ from run to run, so a few calls are not made.
+void check_points(const std::vector<Point>& points) {
+  size_t made = 0;
+  for (const Point& point : points) made += check_point(point) ? 1 : 0;
+  CHECK(2 * made >= points.size());
+  WARN(made << " failures of system calls");
 }
 
 }  // namespace
 
 TEST_CASE("two agents of which a system call fails end with a sentence, or with the same bits", "[faults]") {
-  check_points(8, 1);
+  if (const std::string why = why_no_trace(); !why.empty()) return skip(why);
+  if (const char* one = std::getenv("DDHOST_CALL")) return check_points({point_of(one)});
+  check_points({{0, SYS_bind, 1, EADDRINUSE},
+                {0, SYS_listen, 1, EADDRINUSE},
+                {0, SYS_accept4, 1, EMFILE},
+                {0, SYS_sendto, 1, ENOBUFS},
+                {1, SYS_socket, 1, EMFILE},
+                {1, SYS_connect, 1, ECONNREFUSED},
+                {1, SYS_recvfrom, 1, EINTR},
+                {1, SYS_setsockopt, 2, EPERM},
+                {1, SYS_epoll_ctl, 2, ENOMEM},
+                {1, SYS_clone3, 1, EAGAIN}});
 }
 
-TEST_CASE("the same, for many calls", "[.all]") {
+TEST_CASE("the same, for calls that a seed draws", "[.all]") {
+  if (const std::string why = why_no_trace(); !why.empty()) return skip(why);
   const char* count = std::getenv("DDHOST_CALLS");
   const char* seed = std::getenv("DDHOST_CALLS_SEED");
-  check_points(count == nullptr ? 400 : std::strtoull(count, nullptr, 10),
-               seed == nullptr ? 1 : std::strtoull(seed, nullptr, 10));
+  std::vector<Point> points = all_points();
+  const ddh::CounterRng random(seed == nullptr ? 1 : std::strtoull(seed, nullptr, 10), "system calls of agents");
+  for (size_t i = 0; i + 1 < points.size(); ++i) std::swap(points[i], points[i + random.bits(i) % (points.size() - i)]);
+  WARN("of " << points.size());
+  points.resize(std::min<size_t>(points.size(), count == nullptr ? 400 : std::strtoull(count, nullptr, 10)));
+  check_points(points);
 }

@@ -172,8 +172,8 @@ class CallLane {
   static inline thread_local const CallLane* of_this_thread = nullptr;
 };
 
-// The threads of a rank whose calls are recorded: the main one, the one that calls the transport meanwhile (CommThread), and
-// those that prepare data.
+// The threads of a rank whose calls are recorded: the main one, the one that calls the transport while the main one computes
+// (CommThread), and those that prepare data.
 enum class RankThread : uint8_t { kMain, kComm, kData };
 inline constexpr size_t kDataThreads = 16, kRankThreads = static_cast<size_t>(RankThread::kData) + kDataThreads;
 // The i-th thread that prepares data.

@@ -34,10 +34,9 @@ std::string framed(const std::string& text) {
 ControlLink::ControlLink(Fd socket, std::chrono::milliseconds heartbeat)
     : socket_(std::move(socket)),
       heartbeat_(heartbeat),
-      patience_(heartbeat),
-      heard_(Clock::now()),
       spoken_(Clock::now()),
-      served_(Clock::now()) {}
+      served_(spoken_),
+      end_(spoken_ + heartbeat) {}
 
 void ControlLink::send(const Json& message) {
   if (!lost_.empty()) return;
@@ -51,7 +50,7 @@ pollfd ControlLink::to_poll() const {
 
 int ControlLink::timeout_ms() const {
   if (!lost_.empty()) return 1'000'000;
-  return std::min(ms_until(spoken_ + heartbeat_ / 3), ms_until(heard_ + patience_));
+  return std::min(ms_until(spoken_ + heartbeat_ / 3), ms_until(end_));
 }
 
 std::vector<Json> ControlLink::serve() {
@@ -71,16 +70,19 @@ std::vector<Json> ControlLink::serve() {
     if (!text.empty()) messages.push_back(read_json(text));
   }
   const auto now = Clock::now();
-  // A machine that was suspended, or had no time for this process, could not hear either; the other end, which may be on the
-  // same machine, has time for a beat.
-  if (now >= served_ + heartbeat_ / 2) heard_ = std::max(heard_, now + heartbeat_ / 2 - patience_);
+  // A process that was stopped, or had no CPU time, heard nothing meanwhile. The other end, which may be on the same machine,
+  // has time for a beat, once in each silence.
+  if (now >= served_ + heartbeat_ / 2 && !has_extended_) {
+    has_extended_ = true;
+    end_ = std::max(end_, now + heartbeat_ / 2);
+  }
   served_ = now;
   if (now >= spoken_ + heartbeat_ / 3) {
     if (out_.empty()) out_ += framed("");
     spoken_ = now;
   }
   write_some();
-  if (lost_.empty() && now >= heard_ + patience_)
+  if (lost_.empty() && now >= end_)
     lost_ = ddh::str("nothing was heard of it for ", std::chrono::duration<double>(heartbeat_).count(),
                      " s (launch.heartbeat)");
   return messages;
@@ -123,8 +125,7 @@ void ControlLink::read_some() {
   std::array<char, 16384> chunk{};
   const ssize_t n = ::recv(socket_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
   if (n > 0) {
-    heard_ = Clock::now();
-    patience_ = heartbeat_;
+    hear(heartbeat_);
     in_.append(chunk.data(), static_cast<size_t>(n));
   } else if (n == 0 || (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)) {
     lost_ = "its connection has ended";

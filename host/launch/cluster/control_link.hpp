@@ -19,14 +19,14 @@ class ControlLink {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // The link is lost after a time of `heartbeat` without a word. Where nobody called serve for half of it, half more is given.
+  // The link is lost after a time of `heartbeat` without a word. If serve was not called for half of that time, the other end
+  // gets half of it more, from then on; once in each silence.
   ControlLink(Fd socket, std::chrono::milliseconds heartbeat);
 
   // From now on; the first word may take `first`, because the other end prepares the run meanwhile.
   void set_heartbeat(std::chrono::milliseconds heartbeat, std::chrono::milliseconds first) {
     heartbeat_ = heartbeat;
-    patience_ = first;
-    heard_ = Clock::now();
+    hear(first);
   }
   void send(const Json& message);
   [[nodiscard]] pollfd to_poll() const;
@@ -44,11 +44,17 @@ class ControlLink {
  private:
   void write_some();
   void read_some();
+  // The next word may take `patience`.
+  void hear(std::chrono::milliseconds patience) {
+    end_ = Clock::now() + patience;
+    has_extended_ = false;
+  }
 
   Fd socket_;
-  std::chrono::milliseconds heartbeat_, patience_;  // patience_: without a word of the other end
+  std::chrono::milliseconds heartbeat_;
   std::string in_, out_, lost_;
-  Clock::time_point heard_, spoken_, served_;
+  Clock::time_point spoken_, served_, end_;  // end_: of the time in which a word must come
+  bool has_extended_ = false;                // in this silence
 };
 
 }  // namespace ddhost

@@ -63,7 +63,7 @@ class Mpi final : public messages::Transport {
 
 constexpr ddh::Option kOptions[] = {
     {"message_bytes", "integer", "1073741824", R"("minimum": 1024, "maximum": 1073741824)",
-     "bytes of one message of MPI; longer messages go in several, because MPI counts them in 31 bits"}};
+     "bytes of one message of data; more data go in several messages, because MPI counts bytes in 31 bits"}};
 constexpr const char* kNeeds[] = {DDH_CONFIG_IFACE, DDH_KV_IFACE, nullptr};
 // Memory is counted where the host gives the service.
 constexpr const char* kWants[] = {DDH_CONFIG_IFACE, DDH_LOG_IFACE, DDH_METRICS_IFACE, DDH_ALLOC_IFACE, nullptr};

@@ -134,6 +134,10 @@ class Comm {
     std::iota(members_[world_].begin(), members_[world_].end(), 0);
   }
 
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+  ~Comm() { end_thread(); }
+
   [[nodiscard]] int32_t rank() const { return rank_; }
   [[nodiscard]] int32_t world_size() const { return world_size_; }
   // The index of this rank's micro-batch `index` among those of all ranks in a step.
@@ -172,7 +176,7 @@ class Comm {
   }
   // Ends that thread, after the running transfer. A rank that has failed calls it before the memory of transfers is freed.
   void end_thread() {
-    if (thread_ != nullptr) thread_->end();  // a transfer still finds the object
+    if (thread_ != nullptr) thread_->end();  // the running transfer reads thread_
     thread_.reset();
   }
   // Throws if the device's transport has given up collectives; see DeviceComm.
@@ -214,7 +218,7 @@ class Comm {
     wait_for_thread();
     call_(call, function, inst_, std::forward<Args>(args)...);
   }
-  // The same on that thread, or after wait_for_thread.
+  // Calls without waiting for the thread: from a transfer, or after wait_for_thread.
   template <class Function, class... Args>
   void call_in_transfer(PluginCall call, Function function, Args&&... args) const {
     const bool on_thread = thread_ != nullptr && thread_->is_calling_thread();

@@ -68,6 +68,8 @@ void CommThread::drop(Number number) noexcept {
 
 void CommThread::settle() noexcept {
   std::unique_lock lock(mutex_);
+  if (n_done_ == transfers_.size()) return;
+  const PluginCaller::Entered entered = caller_.enter(transfers_[n_done_].call);
   changed_.wait(lock, [&] { return n_done_ == transfers_.size() || error_ != nullptr; });
 }
 

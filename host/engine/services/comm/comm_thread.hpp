@@ -24,8 +24,8 @@ class CommThread {
   // A transfer; 0: none. They count from 1.
   using Number = uint64_t;
 
-  // `clock` and what the callers refer to outlive the object. `caller`: of the rank's main thread, which waits; `own`: of this
-  // one.
+  // `clock` and what the callers refer to outlive the object. `caller`: for the waits of the rank's main thread; `own`: for the
+  // thread that this object starts.
   CommThread(Clock& clock, const PluginCaller& caller, const PluginCaller& own);
   CommThread(const CommThread&) = delete;
   CommThread& operator=(const CommThread&) = delete;
@@ -45,7 +45,7 @@ class CommThread {
   void drop(Number number) noexcept;
   // Until no transfer runs or waits to run.
   void settle() noexcept;
-  // For the calls of transfers, on this thread.
+  // For the calls of transfers, on the thread that this object started.
   [[nodiscard]] const PluginCaller& own_caller() const { return own_caller_; }
   [[nodiscard]] bool is_calling_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
 

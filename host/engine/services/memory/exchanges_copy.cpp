@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Exchanges over collectives (windows_copy.cpp says of which transports): reduce is a reduce_scatter. On the CPU, with
-// DDH_REDUCE_LATER, the transport's thread makes these calls while the rank computes.
+// DDH_REDUCE_LATER, the transport thread makes these calls while the rank computes.
 //
 // A reduction with DDH_REDUCE_ADD starts from this rank's dst, which no other rank has. Staging is then larger by the
 // segment. With a transport without DDH_COMM_INITIAL, the ranks send the pieces themselves (all_to_all) and the host
@@ -266,7 +266,7 @@ class CopyExchange final : public ddh_exchange {
   const std::string name_;
   CommBlock buffer_;
   StreamMark ready_, reduced_;
-  CommThread::Number transfer_ = 0;  // the last one of the transport's thread
+  CommThread::Number transfer_ = 0;  // the last one of the transport thread
   uint32_t caps_ = 0;                // of the transport
   std::optional<Block> received_;
   uint64_t received_numel_ = 0;

@@ -40,18 +40,27 @@ class SharedObject {
   [[nodiscard]] int32_t group_size() const { return group_size_; }
   [[nodiscard]] float* base() const { return static_cast<float*>(base_); }
 
-  void set_mark(uint32_t mark, uint64_t value) {
-    comm_.shared()->mark_set(comm_.inst(), group_, first_mark_ + mark, value);
+  // `what`: what a rank waits for until its peers have set the mark.
+  struct Mark {
+    uint32_t index;
+    const char* what;
+    std::string label;  // "gradients of exchange_name"
+  };
+  [[nodiscard]] Mark mark(uint32_t index, const char* what) const {
+    return {index, what, ddh::str(what, " of ", name_)};
   }
-  void wait_mark_of_all(uint32_t mark, uint64_t value, const char* what) {
-    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM, SpanTopic("wait", what, name_.c_str()));
-    const std::string label = ddh::str(what, " of ", name_);
+
+  void set_mark(const Mark& mark, uint64_t value) {
+    comm_.shared()->mark_set(comm_.inst(), group_, first_mark_ + mark.index, value);
+  }
+  void wait_mark_of_all(const Mark& mark, uint64_t value) {
+    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM, SpanTopic("wait", mark.what, name_.c_str()));
     for (int32_t peer = 0; peer < group_size_; ++peer) {
       if (peer == rank_) continue;
       const PartSpan of_peer(comm_.clock(), StepPart::wait, "wait for a rank", name_.c_str(),
                              members_[static_cast<size_t>(peer)]);
-      comm_.call(PluginCall::kMarkWait, comm_.shared()->mark_wait, group_, peer, first_mark_ + mark, value,
-                 label.c_str());
+      comm_.call(PluginCall::kMarkWait, comm_.shared()->mark_wait, group_, peer, first_mark_ + mark.index, value,
+                 mark.label.c_str());
     }
   }
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -103,21 +112,21 @@ class SharedWindow final : public ddh_window {
                 "' is written while its view is open; close it first");
     }
     if (closed_by_all_ == epoch_) return;
-    shared_.set_mark(kClosed, epoch_);
-    shared_.wait_mark_of_all(kClosed, epoch_, "closing");
+    shared_.set_mark(closed_, epoch_);
+    shared_.wait_mark_of_all(closed_, epoch_);
     closed_by_all_ = epoch_;
   }
 
   // Peers read the segment in place.
   void commit(ddh_stream*) override {
-    shared_.set_mark(kCommitted, ++epoch_);
+    shared_.set_mark(committed_, ++epoch_);
     shared_.count_sent(shared_.ranks().to_each(segments_.my_numel * element_bytes_), kPublish);
     shared_.clock().note_operation(kPublish, 0, /*calls=*/1);
   }
 
   void* open(void*, ddh_stream*) override {
     if (committed_by_all_ < epoch_) {
-      shared_.wait_mark_of_all(kCommitted, epoch_, "publishing");
+      shared_.wait_mark_of_all(committed_, epoch_);
       committed_by_all_ = epoch_;
     }
     if (opens_++ == 0 && !permanent_) account_rest(+1);
@@ -134,8 +143,6 @@ class SharedWindow final : public ddh_window {
   void all_closed() override { closed_by_all_ = epoch_; }
 
  private:
-  enum : uint32_t { kCommitted, kClosed };
-
   [[nodiscard]] int64_t signed_bytes(uint64_t numel) const { return static_cast<int64_t>(numel * element_bytes_); }
   [[nodiscard]] char* end() const { return reinterpret_cast<char*>(shared_.base()) + segments_.total * element_bytes_; }
   // The other ranks' segments: addressable on this rank, counted as unique on theirs.
@@ -150,6 +157,7 @@ class SharedWindow final : public ddh_window {
   const Segments segments_;
   const std::string owner_;
   SharedObject shared_;
+  const SharedObject::Mark committed_ = shared_.mark(0, "publishing"), closed_ = shared_.mark(1, "closing");
   uint64_t epoch_ = 0;             // commits of this rank
   uint64_t committed_by_all_ = 0;  // epochs that all ranks have written
   uint64_t closed_by_all_ = 0;     // epochs that no rank reads any more
@@ -168,6 +176,7 @@ class SharedExchange final : public ddh_exchange {
         round_to_bf16_(settings.round_to_bf16),
         owner_(owner),
         shared_(comm, args.group, args.name, stride_ * sizeof(float) * static_cast<uint64_t>(group_size), 2) {
+    for (int32_t r = 0; r < group_size; ++r) buffers_.push_back(buffer_of(r));
     write_guard(buffer_of(shared_.rank()) + numel_);
     memory_.account(DDH_TAG_GRAD, static_cast<int64_t>(numel_ * sizeof(float)), false);
   }
@@ -184,11 +193,11 @@ class SharedExchange final : public ddh_exchange {
 
   void write_begin(ddh_stream*) override {
     if (done_by_all_ == generation_) return;
-    shared_.wait_mark_of_all(kDone, generation_, "last use of gradients");
+    shared_.wait_mark_of_all(done_, generation_);
     done_by_all_ = generation_;
   }
 
-  void ready(ddh_stream*) override { shared_.set_mark(kReady, ++generation_); }
+  void ready(ddh_stream*) override { shared_.set_mark(ready_, ++generation_); }
 
   void reduce(const ddh_reduce_args& args, NormSink& norm, ddh_stream*) override {
     const Segments segments(args.segment_numel, shared_.rank(), shared_.group_size());
@@ -196,20 +205,19 @@ class SharedExchange final : public ddh_exchange {
       ddh::fail(DDH_OUT_OF_RANGE, "a reduction of ", segments.total, " elements in exchange '", shared_.name(), "' of ",
                 numel_);
     }
-    shared_.wait_mark_of_all(kReady, generation_, "gradients");
+    shared_.wait_mark_of_all(ready_, generation_);
     {
       const ClockSpan span(shared_.clock(), DDH_SPAN_COMM,
                            SpanTopic(kReduceOperation, nullptr, shared_.name().c_str()));
       sum_segment(args, segments, norm);
     }
-    shared_.set_mark(kDone, generation_);
+    shared_.set_mark(done_, generation_);
     shared_.count_sent(sent_in_reduction(shared_.ranks(), segments, args), kReduceOperation);
   }
 
   void wait(ddh_stream* stream) override { write_begin(stream); }
 
  private:
-  enum : uint32_t { kReady, kDone };
   // Sums from 4 MiB on bypass the caches: only the optimizer reads them again, and by then they would have left.
   static constexpr uint64_t kStreamedNumel = uint64_t{1} << 20;
 
@@ -217,29 +225,23 @@ class SharedExchange final : public ddh_exchange {
 
   // In chunks, so that squares and copies find the sum in the first-level cache.
   void sum_segment(const ddh_reduce_args& args, const Segments& segments, NormSink& norm) {
-    std::vector<const float*> sources;
-    std::vector<float*> buffers;
-    for (int32_t r = 0; r < shared_.group_size(); ++r) {
-      sources.push_back(buffer_of(r) + segments.my_offset);
-      buffers.push_back(buffer_of(r) + segments.my_offset);
-    }
-    const auto n = static_cast<uint32_t>(buffers.size());
-    const kernels::SumSources sum{sources.data(), n, reduce_block_, round_to_bf16_};
+    const auto n = static_cast<uint32_t>(buffers_.size());
+    const kernels::SumSources sum{buffers_.data(), n, reduce_block_, round_to_bf16_};
+    const uint64_t offset = segments.my_offset;
     require_reducible(args, shared_.name());
     const bool add = (args.flags & DDH_REDUCE_ADD) != 0, to_all = (args.flags & DDH_REDUCE_TO_ALL) != 0;
     const bool straight_to_all = to_all && !add && args.dst == nullptr;
-    float* const dst = args.dst != nullptr ? args.dst : buffer() + segments.my_offset;
-    const bool streams = !add && !to_all && dst != buffer() + segments.my_offset && segments.my_numel >= kStreamedNumel;
+    float* const dst = args.dst != nullptr ? args.dst : buffer() + offset;
+    const bool streams = !add && !to_all && dst != buffer() + offset && segments.my_numel >= kStreamedNumel;
     alignas(64) std::array<float, kernels::kChunkNumel> chunk;  // of a sum that streams
     kernels::for_each_chunk(segments.my_numel, [&](uint64_t begin, uint64_t numel) {
       float* const to = streams ? chunk.data() : dst + begin;
       if (straight_to_all) {
-        kernels::ordered_sum_to_all(buffers.data(), n, sum, begin, numel);
+        kernels::ordered_sum_to_all(buffers_.data(), n, sum, offset + begin, numel);
       } else {
-        kernels::ordered_sum(to, sum, begin, numel, add);
-        for (float* b : buffers) {
-          if (to_all && b != dst) kernels::copy(b + begin, dst + begin, numel);
-        }
+        kernels::ordered_sum(to, sum, offset + begin, numel, add);
+        for (float* b : buffers_)
+          if (to_all && b + offset != dst) kernels::copy(b + offset + begin, dst + begin, numel);
       }
       if ((args.flags & DDH_REDUCE_NORM) != 0) {
         const NormShare share(shared_.clock());
@@ -257,8 +259,10 @@ class SharedExchange final : public ddh_exchange {
   const bool round_to_bf16_;  // during the sum: each value is read once, by the rank that owns the segment
   const std::string owner_;
   SharedObject shared_;
-  uint64_t generation_ = 0;   // last generation that this rank has made ready
-  uint64_t done_by_all_ = 0;  // generations that no rank reads any more
+  const SharedObject::Mark ready_ = shared_.mark(0, "gradients"), done_ = shared_.mark(1, "last use of gradients");
+  std::vector<float*> buffers_;  // of the ranks
+  uint64_t generation_ = 0;      // last generation that this rank has made ready
+  uint64_t done_by_all_ = 0;     // generations that no rank reads any more
 };
 
 }  // namespace

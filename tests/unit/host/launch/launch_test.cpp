@@ -160,7 +160,7 @@ TEST_CASE("a rank that a signal ends is reported with the calls of all its threa
     return sleep_for_ever(seat);
   });
   CHECK_THAT(end.sentence,
-             Catch::Contains("in backward of model 'mine', its thread of sums in reduce_scatter of comm 'wild'"));
+             Catch::Contains("in backward of model 'mine', its transport thread in reduce_scatter of comm 'wild'"));
 }
 
 TEST_CASE("exceptions of other types become error messages too", "[launch]") {

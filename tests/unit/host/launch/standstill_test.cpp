@@ -93,6 +93,9 @@ TEST_CASE("neither a call before the first step nor the wait for another rank is
   CHECK(ranks.pass(60s).empty());
   ranks.leave(0);
   ranks.leave(0);
+  ranks.enter(0, PluginCall::kReduceScatter, RankThread::kComm);
+  CHECK(ranks.pass(60s).empty());
+  ranks.progress.lane(0, RankThread::kComm).leave();
   ranks.enter(0, PluginCall::kStep);
   CHECK(ranks.pass(200ms).empty());
   ranks.signal();
