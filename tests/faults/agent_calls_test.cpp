@@ -59,7 +59,8 @@ std::map<std::string, std::string> variables(const TempFolder& folder, int task)
           {"LOCAL_RANK", number},
           {"WORLD_SIZE", "2"},
           {"LOCAL_WORLD_SIZE", "2"},
-          {"MASTER_ADDR", "127.0.0.1"}};
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"HOME", folder.path().string()}};  // for the file by which they meet
 }
 
 struct Ended {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs whose fate is drawn from a seed: strategies, ranks, transports and devices that change at every start, deaths, full
-// disks, delays, stopped processes and a wall clock that jumps. In the end each has the rows and the weights of a run that
-// nothing disturbed.
+// Runs whose fate is drawn from a seed: strategies, ranks, agents, transports and devices that change at every start, deaths,
+// full disks, delays, stopped processes, agents that the others can't reach for a while, and a wall clock that jumps. In the
+// end each has the rows and the weights of a run that nothing disturbed.
 //
 //   DDHOST_SIMULATION_SEED=17 build/tests/bin/simulation     that one alone, with its schedule
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <memory>
 
 #include "checkpoint/checkpoint_folder.hpp"
 #include "ddh/sdk/kernels/counter_rng.hpp"
@@ -47,15 +48,19 @@ struct Start {
   int64_t wait_us = 0;  // for each call of a save
   int64_t jump_s = 0;   // of the wall clock, at its reading `jump_at`
   int64_t jump_at = 0;
-  int signal = 0;         // to the launcher; SIGSTOP: to a rank, which goes on after 30 ms
+  int agents = 1;
+  int signal = 0;         // to the launcher `signal_to`; SIGSTOP: to a rank, which goes on after 30 ms
   int64_t signal_ms = 0;  // after the start
+  size_t signal_to = 0;
+  bool is_cut = false;  // all processes of that launcher stop for longer than the heartbeat, as a host that is cut off
 
   [[nodiscard]] std::string text() const {
     std::string out;
     for (const std::string& word : words) out += " " + word;
     return out + " | " + fault + " at call " + std::to_string(at) + ", each call " + std::to_string(wait_us) +
            " us longer, clock " + std::to_string(jump_s) + " s at reading " + std::to_string(jump_at) + ", signal " +
-           std::to_string(signal) + " after " + std::to_string(signal_ms) + " ms";
+           std::to_string(signal) + " after " + std::to_string(signal_ms) + " ms" +
+           (agents == 1 ? "" : " to agent " + std::to_string(signal_to) + (is_cut ? ", which is cut off" : ""));
   }
 };
 
@@ -80,7 +85,8 @@ Start draw_start(Draw& draw, const TempFolder& folder, bool disturbed) {
   static constexpr const char* kFaults[] = {"none", "kill", "kill_all", "enospc", "eio", "short"};
   static constexpr int kWorlds[] = {1, 2, 3}, kSignals[] = {SIGTERM, SIGKILL, SIGSTOP};
   Start out;
-  const int nproc = draw.of(kWorlds);
+  out.agents = DDHOST_HAS_GLOO != 0 && draw.one_in(4) ? 2 : 1;
+  const int nproc = out.agents == 1 ? draw.of(kWorlds) : 2;
   out.words = words_for(folder.path() / "run", nproc);
   const auto add = [&](const std::string& word) { out.words.push_back(word); };
   add("strategy.plugin=" + draw.of(kStrategies));
@@ -89,7 +95,9 @@ Start draw_start(Draw& draw, const TempFolder& folder, bool disturbed) {
   add("checkpoint.keep_last=" + std::to_string(draw.below(3)));
   add("train.save_final=" + folder.file("final.st"));
   add("--resume"), add("auto");
-  if (draw.one_in(4)) {
+  if (out.agents > 1) {
+    for (const char* word : {"comm.plugin=gloo", "launch.heartbeat=1", "launch.timeout=10"}) add(word);
+  } else if (draw.one_in(4)) {
     for (const char* word : {"--device", "sim", "comm.plugin=loop", "device.delay_us=5", "device.jitter_us=50"})
       add(word);
     add("device.seed=" + std::to_string(draw.below(1000)));
@@ -99,7 +107,9 @@ Start draw_start(Draw& draw, const TempFolder& folder, bool disturbed) {
   if (!disturbed) return out;
   if (draw.one_in(4)) {
     out.signal = draw.of(kSignals);
-    out.signal_ms = draw.below(150);
+    out.signal_ms = draw.below(out.agents == 1 ? 150 : 600);
+    out.signal_to = static_cast<size_t>(draw.below(out.agents));
+    out.is_cut = out.agents > 1 && draw.one_in(2);
   } else {
     out.fault = draw.of(kFaults);
     out.at = 1 + draw.below(150);
@@ -120,6 +130,12 @@ pid_t a_child_of(pid_t launcher) {
 void disturb(const Start& start, const Process& process) {
   if (start.signal == 0) return;
   std::this_thread::sleep_for(std::chrono::milliseconds(start.signal_ms));
+  if (start.is_cut) {
+    kill(-process.pid(), SIGSTOP);
+    std::this_thread::sleep_for(2500ms);
+    kill(-process.pid(), SIGCONT);
+    return;
+  }
   if (start.signal != SIGSTOP) {
     kill(process.pid(), start.signal);
     return;
@@ -138,29 +154,43 @@ bool nothing_runs(const Process& process) {
   return false;
 }
 
+// The variables by which the tasks of torchrun find each other.
+void be_task(const TempFolder& folder, int task, int tasks) {
+  setenv("HOME", folder.path().c_str(), 1);  // for the file by which they meet
+  setenv("TORCHELASTIC_RUN_ID", folder.path().filename().c_str(), 1);
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  for (const char* name : {"RANK", "LOCAL_RANK"}) setenv(name, std::to_string(task).c_str(), 1);
+  for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) setenv(name, std::to_string(tasks).c_str(), 1);
+}
+
 void run_start(const Start& start, const TempFolder& folder, bool is_last, bool& done) {
   const std::string counter = folder.file("counter");
   std::ofstream(counter, std::ios::binary) << std::string(8, '\0');
-  Process process(start.words, [&] {
-    setenv("LD_PRELOAD", DDHOST_FAULT_POINTS ":" DDHOST_CLOCK_JUMP, 1);
-    setenv("DDH_FAULT_COUNTER", counter.c_str(), 1);
-    setenv("DDH_FAULT", start.fault.c_str(), 1);
-    setenv("DDH_FAULT_AT", std::to_string(start.at).c_str(), 1);
-    if (start.wait_us > 0) setenv("DDH_FAULT_WAIT_US", std::to_string(start.wait_us).c_str(), 1);
-    setenv("DDH_CLOCK_JUMP_S", std::to_string(start.jump_s).c_str(), 1);
-    setenv("DDH_CLOCK_JUMP_AT", std::to_string(start.jump_at).c_str(), 1);
-  });
-  disturb(start, process);
-  const int code = process.wait();
-  INFO(start.text() << "\ncode " << code << ": " << process.err());
-  CHECK(code != -1);  // it did not end
-  CHECK(nothing_runs(process));
-  if (is_last) REQUIRE(code == 0);
+  std::vector<std::unique_ptr<Process>> launchers;
+  for (int task = 0; task < start.agents; ++task)
+    launchers.push_back(std::make_unique<Process>(start.words, [&] {
+      setenv("LD_PRELOAD", DDHOST_FAULT_POINTS ":" DDHOST_CLOCK_JUMP, 1);
+      setenv("DDH_FAULT_COUNTER", counter.c_str(), 1);
+      setenv("DDH_FAULT", start.fault.c_str(), 1);
+      setenv("DDH_FAULT_AT", std::to_string(start.at).c_str(), 1);
+      if (start.wait_us > 0) setenv("DDH_FAULT_WAIT_US", std::to_string(start.wait_us).c_str(), 1);
+      setenv("DDH_CLOCK_JUMP_S", std::to_string(start.jump_s).c_str(), 1);
+      setenv("DDH_CLOCK_JUMP_AT", std::to_string(start.jump_at).c_str(), 1);
+      if (start.agents > 1) be_task(folder, task, start.agents);
+    }));
+  disturb(start, *launchers[start.signal_to]);
+  for (const auto& launcher : launchers) {
+    const int code = launcher->wait();
+    INFO(start.text() << "\ncode " << code << ": " << launcher->err());
+    CHECK(code != -1);  // it did not end
+    CHECK(nothing_runs(*launcher));
+    if (is_last) REQUIRE(code == 0);
+  }
   for (const ddhost::CheckpointPlace& found : ddhost::list_checkpoints(folder.path() / "run")) {
     INFO(found.folder.string());
     CHECK(sentence_of([&] { ddhost::verify_tensors(found.folder, ddhost::open_checkpoint(found.folder)); }) == "");
   }
-  done = code == 0;
+  done = launchers[0]->wait() == 0;
 }
 
 struct Result {
