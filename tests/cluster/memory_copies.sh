@@ -11,7 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/namespaces.sh"
 
 printf 'node1 slots=2\nnode2 slots=2\n' >"$work/hosts"
 printf 'node1 slots=2\nnode2 slots=1\nnode3 slots=1\n' >"$work/hosts_3"
-on_hosts=("${toy[@]}" --ssh-config "$work/ssh_config" launch.heartbeat=5 launch.timeout=15) # a loaded machine
+on_hosts=("${toy[@]}" --ssh-config "$work/ssh_config" launch.heartbeat=5 launch.timeout=30) # a loaded machine
 steps=250
 # A run that start() starts waits before its last steps until something has happened to it.
 settings=("train.steps=$steps" model.hold_from_step=240 "model.hold_file=$work/go_on")
