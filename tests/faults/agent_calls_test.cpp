@@ -17,6 +17,7 @@
 #include "fixtures/faults/call_errors.hpp"
 #include "fixtures/faults/traced_run.hpp"
 #include "fixtures/harness/skip.hpp"
+#include "fixtures/harness/torchrun_task.hpp"
 
 using namespace ddhost::test;
 
@@ -52,17 +53,6 @@ std::vector<std::string> words(const TempFolder& folder, bool resumes) {
   return out;
 }
 
-std::map<std::string, std::string> variables(const TempFolder& folder, int task) {
-  const std::string number = std::to_string(task);
-  return {{"TORCHELASTIC_RUN_ID", folder.path().filename().string()},
-          {"RANK", number},
-          {"LOCAL_RANK", number},
-          {"WORLD_SIZE", "2"},
-          {"LOCAL_WORLD_SIZE", "2"},
-          {"MASTER_ADDR", "127.0.0.1"},
-          {"HOME", folder.path().string()}};  // for the file by which they meet
-}
-
 struct Ended {
   TracedRun traced;
   int other_code = 0;  // of the task that is not traced
@@ -70,7 +60,6 @@ struct Ended {
 };
 
 Ended run_both(const TempFolder& folder, int traced_task, const TraceFault& fault, bool resumes) {
-  const auto others = variables(folder, 1 - traced_task);
   int other_code = 0;
   std::string other_err;
   sigset_t child_signals, before;  // for trace_run alone
@@ -80,7 +69,7 @@ Ended run_both(const TempFolder& folder, int traced_task, const TraceFault& faul
   std::jthread other([&] {  // of a thread of its own, because trace_run waits for all children of its thread
     Process process(words(folder, resumes), [&] {
       pthread_sigmask(SIG_SETMASK, &before, nullptr);
-      for (const auto& [name, value] : others) setenv(name.c_str(), value.c_str(), 1);
+      be_torchrun_task(folder, 1 - traced_task, 2);
     });
     try {
       other_code = process.wait(std::chrono::seconds(40));  // longer than launch.timeout
@@ -91,7 +80,7 @@ Ended run_both(const TempFolder& folder, int traced_task, const TraceFault& faul
     }
   });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  TracedRun traced = trace_run(words(folder, resumes), fault, variables(folder, traced_task));
+  TracedRun traced = trace_run(words(folder, resumes), fault, torchrun_variables(folder, traced_task, 2));
   other.join();
   const std::string err = traced.err + other_err;
   return {std::move(traced), other_code, err};
@@ -129,9 +118,7 @@ void check_results(const TempFolder& folder) {
 void check_goes_on(const TempFolder& folder) {
   std::vector<std::unique_ptr<Process>> tasks;
   for (const int task : {0, 1})
-    tasks.push_back(std::make_unique<Process>(words(folder, true), [&] {
-      for (const auto& [name, value] : variables(folder, task)) setenv(name.c_str(), value.c_str(), 1);
-    }));
+    tasks.push_back(std::make_unique<Process>(words(folder, true), [&] { be_torchrun_task(folder, task, 2); }));
   for (const auto& task : tasks) {
     const int code = task->wait(std::chrono::seconds(60));
     INFO("resumed: " << tasks[0]->err() << tasks[1]->err());

@@ -14,6 +14,7 @@
 #include "fixtures/harness/ddhost_process.hpp"
 #include "fixtures/harness/listed.hpp"
 #include "fixtures/harness/throws.hpp"
+#include "fixtures/harness/torchrun_task.hpp"
 
 using namespace ddhost::test;
 using namespace std::chrono_literals;
@@ -154,15 +155,6 @@ bool nothing_runs(const Process& process) {
   return false;
 }
 
-// The variables by which the tasks of torchrun find each other.
-void be_task(const TempFolder& folder, int task, int tasks) {
-  setenv("HOME", folder.path().c_str(), 1);  // for the file by which they meet
-  setenv("TORCHELASTIC_RUN_ID", folder.path().filename().c_str(), 1);
-  setenv("MASTER_ADDR", "127.0.0.1", 1);
-  for (const char* name : {"RANK", "LOCAL_RANK"}) setenv(name, std::to_string(task).c_str(), 1);
-  for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) setenv(name, std::to_string(tasks).c_str(), 1);
-}
-
 void run_start(const Start& start, const TempFolder& folder, bool is_last, bool& done) {
   const std::string counter = folder.file("counter");
   std::ofstream(counter, std::ios::binary) << std::string(8, '\0');
@@ -176,7 +168,7 @@ void run_start(const Start& start, const TempFolder& folder, bool is_last, bool&
       if (start.wait_us > 0) setenv("DDH_FAULT_WAIT_US", std::to_string(start.wait_us).c_str(), 1);
       setenv("DDH_CLOCK_JUMP_S", std::to_string(start.jump_s).c_str(), 1);
       setenv("DDH_CLOCK_JUMP_AT", std::to_string(start.jump_at).c_str(), 1);
-      if (start.agents > 1) be_task(folder, task, start.agents);
+      if (start.agents > 1) be_torchrun_task(folder, task, start.agents);
     }));
   disturb(start, *launchers[start.signal_to]);
   for (const auto& launcher : launchers) {
