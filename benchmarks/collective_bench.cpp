@@ -5,12 +5,14 @@
 // that of the slowest rank. Each result is checked. A size is that of a whole vector on one rank: all_gather and
 // reduce_scatter have pieces of size / ranks. "window" are the host's windows and exchanges over shared pages, where nothing
 // is gathered; "private" is memory of each rank's own.
-// Usage: collective_bench [--transports shm,gloo] [--ranks 2,4,8] [--sizes 1024,...] [--rounds 5] [--json]
+// Usage: collective_bench [--transports shm,gloo] [--ranks 2,4,8] [--sizes 1024,...] [--rounds 5] [--bind] [--json]
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -31,7 +33,7 @@ struct Request {
   std::vector<int> ranks{2, 4, 8};
   std::vector<uint64_t> sizes{1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
   int rounds = 5;
-  bool json = false;
+  bool bind = false, json = false;
 };
 
 // What rank 0 of a world hands to the launcher, in pages that both map.
@@ -54,6 +56,20 @@ constexpr Operation kOperations[] = {{"all_reduce", false},    {"reduce_scatter"
 
 double us_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// All threads of this process, a rank, to one core, as on a host of its own. Else the ranks' and the engines' threads change
+// cores at will, and times differ by a factor.
+void bind_to_core(int rank) {
+  cpu_set_t allowed, mine;
+  CPU_ZERO(&allowed);
+  CPU_ZERO(&mine);
+  ::sched_getaffinity(0, sizeof allowed, &allowed);
+  int left = rank % std::max(1, CPU_COUNT(&allowed));
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &allowed) && left-- == 0) CPU_SET(core, &mine);
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task"))
+    ::sched_setaffinity(std::atoi(thread.path().filename().c_str()), sizeof mine, &mine);
 }
 
 // Small whole numbers, whose sums are exact in every order.
@@ -299,14 +315,14 @@ Request request_of(int argc, char** argv) {
   Request out;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
-    if (flag == "--json") {
-      out.json = true;
+    if (flag == "--json" || flag == "--bind") {
+      (flag == "--json" ? out.json : out.bind) = true;
       continue;
     }
     const bool known = flag == "--transports" || flag == "--ranks" || flag == "--sizes" || flag == "--rounds";
     if (!known || i + 1 == argc)
       ddh::fail(DDH_INVALID_ARGUMENT, "'", flag, "' is no flag of collective_bench, or lacks its value; flags are ",
-                "--transports shm,gloo, --ranks 2,4,8, --sizes 1024,1048576, --rounds 5, --json");
+                "--transports shm,gloo, --ranks 2,4,8, --sizes 1024,1048576, --rounds 5, --bind, --json");
     const std::vector<std::string> words = words_of(argv[++i]);
     if (flag == "--transports") {
       out.transports = words;
@@ -388,7 +404,12 @@ int run(const Request& request) {
       for (const std::string& transport : request.transports) {
         const Steal before = Steal::now();
         const Outcome outcome = test::run_world(
-            transport, ranks, [&](CommRank& rank) { Bench(rank, request, shared).run(); }, 1, /*staging_bytes=*/"");
+            transport, ranks,
+            [&](CommRank& rank) {
+              if (request.bind) bind_to_core(rank.rank);
+              Bench(rank, request, shared).run();
+            },
+            1, /*staging_bytes=*/"");
         if (outcome.exit_code != 0)
           ddh::fail(DDH_INTERNAL, transport, " with ", ranks, " ranks failed: ", outcome.sentence);
         const double steal = Steal::now().percent_since(before);

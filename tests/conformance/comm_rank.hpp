@@ -31,19 +31,22 @@ struct CommRank {
         shared_or_null(instance.find<ddh_comm_shared_api>(DDH_COMM_SHARED_IFACE, DDH_COMM_SHARED_API_MIN_SIZE)),
         rank(rank_seat.rank),
         world(rank_seat.world_size()) {
+    const Nodes& nodes = *rank_seat.nodes;
+    for (const std::string& address : nodes.addresses()) addresses.push_back(address.c_str());
+    const int32_t node = rank_seat.node();
     const ddh_comm_init init{sizeof init,
                              rank,
                              world,
                              reduce_block,
                              rank_seat.run_id,
-                             0,
-                             rank,
-                             0,
-                             1,
+                             node,
+                             rank_seat.local_rank(),
+                             nodes.ranks_per_node(),
+                             static_cast<uint32_t>(nodes.count()),
                              nullptr,
-                             rank_seat.nodes->node_of().data(),
-                             nullptr,
-                             nullptr,
+                             nodes.node_of().data(),
+                             addresses.empty() ? nullptr : addresses[static_cast<size_t>(node)],
+                             addresses.empty() ? nullptr : addresses.data(),
                              120'000,
                              0};
     ddh::call(table.init, instance.get(), &init);
@@ -74,6 +77,7 @@ struct CommRank {
   const ddh_comm_backend_api& table;
   const ddh_comm_shared_api* const shared_or_null;
   const int32_t rank, world;
+  std::vector<const char*> addresses;  // of the hosts; empty: there is one
   uint32_t caps = 0;
   ddh_group* group = nullptr;
 };

@@ -15,6 +15,7 @@
 
 #include "../messages/transport.hpp"
 #include "ddh/sdk/options.hpp"
+#include "engine_thread.hpp"
 #include "kv_store.hpp"
 #include "source_filter.hpp"
 
@@ -93,6 +94,7 @@ class GlooLinks final : public messages::Links {
     gloo_ = c10::make_intrusive<ProcessGroupGloo>(c10::make_intrusive<KvStore>(host, place.key, timeout), place.rank,
                                                   place.size(), options);
     gloo_->setTimeout(kNoLimit);
+    let_ranks_go_first();
     sockets_ = new_sockets_that(false, connections);
   }
 
