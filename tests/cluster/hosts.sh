@@ -58,6 +58,12 @@ for port in $ports; do
   timeout 1 bash -c "echo garbage >/dev/tcp/${port/://}" 2>/dev/null || rc=$?
   [[ $rc == 124 ]] || fail "a stranger reaches $port (exit code $rc)"
 done
+# Strangers on a host that is not of the run do not come in at the port of the head, and the run goes on.
+port=$(ss -ltnpH | grep -w "pid=$filtered" | awk '{ print $4 }' | head -n 1)
+[[ $port == "$net.254:"* ]] || fail "the head listens at '$port', not at its address in the network of the hosts"
+inside 3 python3 "$(realpath "$(dirname "${BASH_SOURCE[0]}")")/strangers.py" "$port" || fail "strangers on node3"
+rows=$(wc -l <"$work/filtered/metrics.jsonl")
+until_rows filtered $((rows + 5))
 kill -TERM "$filtered"
 rc=0
 wait "$filtered" || rc=$?

@@ -70,6 +70,9 @@ kill -TERM "${agents[1]}"
 ends terminated 143 'signal 15 .* has come.*: the run ends after the current step'
 [[ -d $work/terminated/checkpoints ]] || fail "SIGTERM to a task saved no checkpoint"
 
+# Over gloo tasks of mpirun start again; over MPI they can't.
+goes_on_from_memory again "${mpirun[@]}" -n 2
+
 refused() { # part of the sentence, command...
   local said_here
   ! said_here=$(timeout -k 5 60 "${@:2}" </dev/null 2>&1) || fail "accepted: ${*:2}"

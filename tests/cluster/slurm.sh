@@ -18,6 +18,7 @@ reference one --strategy zero2 --nproc 4 train.steps=3
 srun -N2 -n2 --ntasks-per-node=1 "${toy[@]}" --comm gloo "run.dir=$work/two" --strategy zero2 --nproc 4 train.steps=3 \
   --save-final "$work/two.safetensors" >"$work/two.log" 2>&1 || { cat "$work/two.log"; fail "srun with two tasks"; }
 equal one two
+goes_on_from_memory again srun --kill-on-bad-exit=0 -N2 -n2 --ntasks-per-node=1
 
 # A job that is ended in time. Slurm would send the signal of the script 120 s before the end; here it comes by hand.
 steps=4000 # seconds: the signal must come before the end

@@ -1,30 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine_thread.hpp"
 
+#include <dirent.h>
 #include <sched.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <system_error>
+#include <memory>
 
 namespace gloo_links {
-namespace {
 
-constexpr const char* kGlooThread = "gloo_tcp_loop";  // as Gloo names it
+std::set<int> threads_now() {
+  std::set<int> threads;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/task"), closedir);
+  if (folder == nullptr) return threads;
+  while (const dirent* entry = readdir(folder.get()))
+    if (*entry->d_name != '.') threads.insert(std::atoi(entry->d_name));
+  return threads;
+}
 
-}  // namespace
-
-void let_ranks_go_first() {
-  std::error_code ignored;  // without /proc the threads stay as they are
-  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
-    std::string name;
-    std::getline(std::ifstream(thread.path() / "comm"), name);
-    const sched_param no_priority{};
-    if (name == kGlooThread)
-      static_cast<void>(::sched_setscheduler(std::atoi(thread.path().filename().c_str()), SCHED_BATCH, &no_priority));
-  }
+void let_new_threads_give_way(const std::set<int>& before) {
+  const sched_param no_priority{};
+  for (const int thread : threads_now())
+    if (!before.contains(thread)) static_cast<void>(::sched_setscheduler(thread, SCHED_BATCH, &no_priority));
 }
 
 }  // namespace gloo_links

@@ -3,11 +3,16 @@
 // engine_thread.hpp: how the thread of Gloo that moves bytes shares a core with the rank.
 #pragma once
 
+#include <set>
+
 namespace gloo_links {
 
-// From now on a Gloo thread of this process that wakes up waits until the core's present thread sleeps or its time slice ends
-// (SCHED_BATCH). Gloo's thread tries the lock of a connection over and over. If it interrupts the rank that holds the lock,
-// it uses up a time slice of some milliseconds, while the rank can't go on. Where the kernel refuses, nothing changes.
-void let_ranks_go_first();
+// Numbers of the threads of this process; empty without /proc.
+std::set<int> threads_now();
+
+// From now on a thread that is not among those `before` and wakes up waits until the core's present thread sleeps or its time slice
+// ends (SCHED_BATCH). Gloo's thread tries the lock of a connection over and over. If it interrupts the rank that holds the
+// lock, it uses up a time slice of some milliseconds, while the rank can't go on. Where the kernel refuses, nothing changes.
+void let_new_threads_give_way(const std::set<int>& before);
 
 }  // namespace gloo_links

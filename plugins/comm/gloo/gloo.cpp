@@ -84,17 +84,17 @@ class GlooLinks final : public messages::Links {
   GlooLinks(const ddh::Host& host, const ddh_comm_init& args, const ddh::GroupPlace& place, bool only_own_hosts)
       : sent_(static_cast<size_t>(place.size())), received_(static_cast<size_t>(place.size())) {
     const std::chrono::milliseconds timeout(args.timeout_ms);
-    const std::set<int> listeners = sockets_that(true), connections = sockets_that(false);
+    const std::set<int> listeners = sockets_that(true), connections = sockets_that(false), threads = threads_now();
     auto options = ProcessGroupGloo::Options::create(timeout);
     options->devices.push_back(
         ProcessGroupGloo::createDeviceForHostname(args.address == nullptr ? kLoopback : args.address));
+    let_new_threads_give_way(threads);
     if (only_own_hosts)  // before the others learn its address
       for (const int listener : new_sockets_that(true, listeners)) allow_only(listener, addresses_of(args));
     options->threads = 1;  // for Gloo's own collectives, which are not used
     gloo_ = c10::make_intrusive<ProcessGroupGloo>(c10::make_intrusive<KvStore>(host, place.key, timeout), place.rank,
                                                   place.size(), options);
     gloo_->setTimeout(kNoLimit);
-    let_ranks_go_first();
     sockets_ = new_sockets_that(false, connections);
   }
 
