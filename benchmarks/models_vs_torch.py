@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each model in ddhost and in eager PyTorch (DistributedDataParallel on gloo), alternating: samples per second and their ratio.
+"""Each model in ddhost and in PyTorch (DistributedDataParallel on gloo), alternating: samples per second and their ratio.
 
-    python3 benchmarks/models_vs_torch.py --python PEER_PYTHON [--models vit:small,cnn:basic,...] [--worlds 1,2] [--pairs 3]
+    python3 benchmarks/models_vs_torch.py --python PEER_PYTHON [--models vit:small,cnn:basic,...] [--worlds 1,2] [--pairs 3] [--compile]
     python3 benchmarks/models_vs_torch.py --python PEER_PYTHON --until 0.99     # time to that accuracy on MNIST
     python3 benchmarks/models_vs_torch.py --python PEER_PYTHON --train 1,2,3    # accuracy of MobileNetV2 after its config, by seed
 
@@ -121,7 +121,8 @@ def one_round(args, name, world, folder):
         run_ddhost(1, model, folder / "cad_run", ["train.steps=1", f"data.path={cad_data}",
                                                   f"data.dummy_samples={CAD_SAMPLES}", 'train.programs=["stage1_text"]'])
     theirs = run_peer(args, world, "torch_models.py", ["--model", model, "--size", size, "--weights", weights, "--order", order, "--steps", steps,
-                                    "--micro-batch", samples, "--data", cad_data if model == "cad_mllm" else data_folder()])
+                                    "--micro-batch", samples, "--data", cad_data if model == "cad_mllm" else data_folder(),
+                                    *(["--compile"] if args.compile else [])])
     run_dir = pathlib.Path(tempfile.mkdtemp(dir=folder)) / "run"
     rows = run_ddhost(world, model, run_dir, [*model_options(model, weights, samples, steps, order, cad_data), *options])
     ours = [row for row in rows if "step_ms" in row]
@@ -130,7 +131,8 @@ def one_round(args, name, world, folder):
 
 
 def compare(args):
-    print("| | ranks | ddhost, per second | PyTorch, per second | ddhost / PyTorch |\n|---|---|---|---|---|", flush=True)
+    peer = "torch.compile" if args.compile else "PyTorch"
+    print(f"| | ranks | ddhost, per second | {peer}, per second | ddhost / {peer} |\n|---|---|---|---|---|", flush=True)
     for name in args.models:
         for world in args.worlds:
             with tempfile.TemporaryDirectory() as folder:
@@ -191,6 +193,7 @@ def main():
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--models", type=lambda text: text.split(","), default=SHORT, help=", ".join(MODELS))
     parser.add_argument("--worlds", type=lambda text: [int(w) for w in text.split(",")], default=[1, 2])
+    parser.add_argument("--compile", action="store_true", help="the peer is compiled by torch.compile, else eager")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--pairs", type=int, default=3)

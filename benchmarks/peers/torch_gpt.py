@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's strategies on gloo, with their best published flags: DistributedDataParallel and fully_shard (FSDP2).
+"""PyTorch's strategies on gloo, with their best published flags: DistributedDataParallel, the same over a model that
+torch.compile has compiled (as nanoGPT does it), and fully_shard (FSDP2).
 
     torchrun --nproc_per_node 2 torch_gpt.py --strategy ddp --size gpt2 --tokens FILE
 
@@ -27,16 +28,17 @@ def shard(model, dtype):
 
 
 def main():
-    options = gpt.parse_options(__doc__, ["ddp", "fsdp2"])
+    options = gpt.parse_options(__doc__, ["ddp", "ddp_compiled", "fsdp2"])
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     model = gpt.make_model(options)
-    if options.strategy == "ddp":
-        net = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
-    else:
+    if options.strategy == "fsdp2":
         net = shard(model, options.dtype)
+    else:
+        inner = torch.compile(model) if options.strategy == "ddp_compiled" else model
+        net = DistributedDataParallel(inner, gradient_as_bucket_view=True, static_graph=True)
     optimizer = torch.optim.AdamW(gpt.decay_groups(model), lr=3e-4, betas=(0.9, 0.95), fused=True)
-    autocasts = options.dtype == "bf16" and options.strategy == "ddp"
+    autocasts = options.dtype == "bf16" and options.strategy != "fsdp2"
 
     def step(ids, targets):
         with torch.autocast("cpu", torch.bfloat16) if autocasts else contextlib.nullcontext():

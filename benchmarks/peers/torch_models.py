@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model in eager PyTorch with DistributedDataParallel on gloo, for models_vs_torch.py.
+"""A model in PyTorch, eager or compiled, with DistributedDataParallel on gloo, for models_vs_torch.py.
 
     torchrun --nproc_per_node 2 torch_models.py --model cnn --size basic --weights W.safetensors --order ORDER.bin ...
 
@@ -25,6 +25,7 @@ def parsed():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("model", "size", "weights", "order", "data"):
         parser.add_argument(f"--{name}", required=name == "model", default="")
+    parser.add_argument("--compile", action="store_true", help="by torch.compile, before the first step")
     parser.add_argument("--micro-batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--lr", type=float, default=1e-4)
@@ -76,7 +77,8 @@ def timed_run(args, rank, world):
     model, batch_of = model_and_batches(args)
     if rank == 0:
         write_weights(args, model)
-    net = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
+    inner = torch.compile(model) if args.compile else model
+    net = DistributedDataParallel(inner, gradient_as_bucket_view=True, static_graph=True)
     optimizer, clip = optimizer_of(args, model)
     order = np.fromfile(args.order, dtype=np.int64)
     times, losses = [], []
