@@ -40,21 +40,26 @@ until_rows() { # name, count
   cat "$work/$1".*log
   fail "$1 makes no rows"
 }
-# Kills a rank of a run of several tasks. The tasks go on from the memory of the hosts, with the bits of an undisturbed run.
+# Kills a rank of a run of several tasks while it holds. The tasks go on from the memory of the hosts, with the bits of an
+# undisturbed run.
 goes_on_from_memory() { # name, command that starts two tasks...
-  local name=$1 run victims pid settings=(--strategy zero2 --nproc 4 train.steps=400 checkpoint.memory_every=10)
+  local name=$1 run victims=() pid
+  local settings=(--strategy zero2 --nproc 4 train.steps=90 model.hold_from_step=60 "model.hold_file=$work/go_on")
+  touch "$work/go_on"
   reference "$name-whole" "${settings[@]}"
-  "${@:2}" "${toy[@]}" "${settings[@]}" --comm gloo launch.max_restarts=1 "run.dir=$work/$name" \
-    --save-final "$work/$name.safetensors" </dev/null >"$work/$name.log" 2>&1 &
+  rm "$work/go_on"
+  "${@:2}" "${toy[@]}" "${settings[@]}" --comm gloo launch.max_restarts=1 checkpoint.memory_every=10 \
+    "run.dir=$work/$name" --save-final "$work/$name.safetensors" </dev/null >"$work/$name.log" 2>&1 &
   run=$!
   children+=("$run")
-  until_rows "$name" 50
-  victims=()
+  until_rows "$name" 59
   for pid in $(pgrep -x ddhost); do # a rank is started by an agent
     ! grep -qzx "run.dir=$work/$name" "/proc/$pid/cmdline" 2>/dev/null ||
       [[ $(ps -o comm= --pid "$(ps -o ppid= --pid "$pid")" 2>/dev/null) != ddhost ]] || victims+=("$pid")
   done
-  kill -KILL "${victims[RANDOM % ${#victims[@]}]}"
+  ((${#victims[@]} == 4)) || fail "$name has ${#victims[@]} ranks"
+  kill -KILL "${victims[RANDOM % 4]}"
+  touch "$work/go_on"
   wait "$run" || { cat "$work/$name.log"; fail "$name does not start again"; }
   grep -q "the run goes on from one in the memory of its hosts" "$work/$name.log" ||
     { cat "$work/$name.log"; fail "$name does not go on from memory"; }
