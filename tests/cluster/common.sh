@@ -4,11 +4,11 @@
 source=$1 build=$2
 work=$(mktemp -d)
 export HOME=$work # the rendezvous files
-children=()
 at_end=(true)
 clean_up() {
   local pid
-  for pid in "${children[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
+  # Only those that run: the number of one that has ended may be that of a process of another test by now.
+  for pid in $(jobs -pr); do kill -KILL "$pid" 2>/dev/null || true; done
   wait 2>/dev/null || true
   "${at_end[@]}"
   rm -rf "$work"
@@ -51,7 +51,6 @@ goes_on_from_memory() { # name, command that starts two tasks...
   "${@:2}" "${toy[@]}" "${settings[@]}" --comm gloo launch.max_restarts=1 checkpoint.memory_every=10 \
     "run.dir=$work/$name" --save-final "$work/$name.safetensors" </dev/null >"$work/$name.log" 2>&1 &
   run=$!
-  children+=("$run")
   until_rows "$name" 59
   for pid in $(pgrep -x ddhost); do # a rank is started by an agent
     ! grep -qzx "run.dir=$work/$name" "/proc/$pid/cmdline" 2>/dev/null ||

@@ -15,7 +15,6 @@ start() { # name, arguments...
   rm -rf "${work:?}/$1"
   "$build/ddhost" run.quiet=true "run.dir=$work/$1" checkpoint.on_exit=false "${@:2}" >"$work/$1.log" 2>&1 &
   run=$!
-  children+=("$run")
 }
 stop() {
   kill -TERM "$run"

@@ -40,7 +40,6 @@ disturbed() { # name, exit code, sentence, ms in which the sentence must be ther
   env --default-signal=INT "${toy[@]}" --ssh-config "$work/ssh_config" --hostfile "$work/hosts" "run.dir=$work/$name" \
     --strategy zero2 train.steps=1000000 launch.heartbeat=1 >"$work/$name.log" 2>&1 &
   run=$!
-  children+=("$run")
   until_rows "$name" 2
   sleep "0.$((RANDOM % 10))$((RANDOM % 10))"
   began=$(now_ms)

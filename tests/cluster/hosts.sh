@@ -46,7 +46,6 @@ fi
 "${on_hosts[@]}" --hostfile "$work/hosts_2_2" "run.dir=$work/filtered" --strategy zero2 train.steps=1000000 \
   >"$work/filtered.log" 2>&1 &
 filtered=$!
-children+=("$filtered")
 for _ in $(seq 300); do
   [[ ! -s $work/filtered/metrics.jsonl ]] || break
   sleep 0.1
@@ -77,7 +76,6 @@ fault() { # name, what is said, command...
   "${on_hosts[@]}" --hostfile "$work/hosts_2_2" "run.dir=$work/$name" --strategy zero2 train.steps=1000000 launch.heartbeat=1 \
     >"$work/$name.log" 2>&1 &
   local run=$! rc=0
-  children+=("$run")
   for _ in $(seq 300); do
     [[ ! -s $work/$name/metrics.jsonl ]] || break
     sleep 0.1
@@ -110,7 +108,6 @@ restarted() { # name, pid, restarts
 "${on_hosts[@]}" --hostfile "$work/hosts_2_2" "${again[@]}" "run.dir=$work/again" --save-final "$work/again.safetensors" \
   launch.max_restarts=2 launch.min_nodes=1 launch.heartbeat=3 launch.timeout=10 >"$work/again.log" 2>&1 &
 run=$!
-children+=("$run")
 until_rows again 80
 kill_a_rank() { inside 2 bash -c 'kill -KILL $(ps -o pid= -C ddhost | tail -1)' || fail "no rank on node2"; }
 agent_of() { inside "$1" pgrep -o -f 'ddhost agent$'; } # its ranks are younger
@@ -129,7 +126,6 @@ cp "$work/hosts_2_2" "$work/hosts_moved"
 "${on_hosts[@]}" --hostfile "$work/hosts_moved" "${again[@]}" "run.dir=$work/moved" --save-final "$work/moved.safetensors" \
   launch.max_restarts=1 launch.heartbeat=3 launch.timeout=10 >"$work/moved.log" 2>&1 &
 run=$!
-children+=("$run")
 until_rows moved 80
 sed -i s/node2/node3/ "$work/hosts_moved"
 kill_a_rank

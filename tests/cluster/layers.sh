@@ -51,7 +51,6 @@ for task in 3 2 1 0; do
     MASTER_ADDR="$net.1" "${toy[@]}" "run.dir=$work/by_torchrun" --save-final "$work/by_torchrun.safetensors" \
     --strategy zero2 "${few[@]}" >"$work/by_torchrun.$task.log" 2>&1 &
   pids+=($!)
-  children+=($!)
 done
 for pid in "${pids[@]}"; do
   wait "$pid" || { cat "$work"/by_torchrun.*.log; fail "by_torchrun"; }
@@ -64,7 +63,6 @@ equal one by_torchrun
 "${on_hosts[@]}" --hostfile "$work/hosts_2_2" "run.dir=$work/killed" --strategy zero2 train.steps=1000000 \
   >"$work/killed.log" 2>&1 &
 run=$!
-children+=("$run")
 until_rows killed 5
 on_node2=$(ps -o pid= --ppid "${host_pid[2]}" | head -1)
 nsenter -t "$on_node2" -p -m bash -c 'kill -KILL $(ps -o pid= -C ddhost | tail -1)'

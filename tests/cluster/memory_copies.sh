@@ -36,7 +36,6 @@ start() { # name, hostfile, settings...
   "${on_hosts[@]}" --hostfile "$work/$2" "${settings[@]}" "run.dir=$work/$1" --save-final "$work/$1.safetensors" \
     launch.max_restarts=2 checkpoint.memory_every=10 "${@:3}" >"$work/$1.log" 2>&1 &
   run=$!
-  children+=("$run")
 }
 kill_a_rank() { # number of a host, "held": the next ranks wait, too
   inside "$1" bash -c 'kill -KILL $(ps -o pid= -C ddhost | tail -1)' || fail "no rank on node$1"
@@ -226,7 +225,6 @@ for task in 0 1; do
   TORCHELASTIC_RUN_ID=shared RANK=$task WORLD_SIZE=2 LOCAL_RANK=$task LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
     $apart "${toy[@]}" "${settings[@]}" "run.dir=$work/shared" checkpoint.memory_every=10 >"$work/shared.$task.log" 2>&1 &
   pids[task]=$!
-  children+=($!)
 done
 for task in 0 1; do
   rc=0

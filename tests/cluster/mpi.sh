@@ -38,7 +38,6 @@ start_long() { # name
   setsid "${mpirun[@]}" -n 4 "${toy[@]}" --comm mpi "run.dir=$work/$1" --strategy zero3 train.steps=1000000 \
     checkpoint.every=500000 </dev/null >"$work/$1.log" 2>&1 &
   run=$!
-  children+=("$run")
   until_rows "$1" 2
   mapfile -t agents < <(pgrep -P "$run" -f run.sample_tokens)
   [[ ${#agents[@]} == 4 ]] || fail "$1 has ${#agents[@]} tasks"

@@ -57,7 +57,6 @@ CONF
     ip addr add $net.$n/24 dev eth0; ip link set eth0 up
     exec /usr/sbin/sshd -D -e -f $work/sshd$n.conf" >"$work/sshd$n.log" 2>&1 &
   host_pid[n]=$!
-  children+=($!)
   until [[ $(readlink "/proc/$!/ns/net") != "$(readlink /proc/self/ns/net)" ]]; do sleep 0.02; done
   ip link add "$link" type veth peer name eth0 netns "$!"
   ip link set "$link" master "$bridge" up

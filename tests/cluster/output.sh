@@ -18,7 +18,6 @@ tasks() { # name, settings...
     TORCHELASTIC_RUN_ID=$1 RANK=$task WORLD_SIZE=2 LOCAL_RANK=$task LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
       "${run[@]}" "run.dir=$work/$1" "${@:2}" >"$work/$1.$task.out" 2>"$work/$1.$task.err" &
     pids[task]=$!
-    children+=($!)
   done
 }
 have() { # expected lines, file...: those of the model
@@ -70,7 +69,8 @@ have "$(each "toy on stderr" "toy on stdout")" "$work/all_files/output/rank-3.tx
 # Nothing is left where launchers are killed.
 tasks killed train.steps=1000000
 until_rows killed 2
-kill -KILL "${children[@]: -2}"
+mapfile -t launchers < <(jobs -pr)
+kill -KILL "${launchers[@]}"
 for _ in $(seq 50); do
   left=$(pgrep -f "run.dir=$work/killed" || true)
   [[ -n $left ]] || break

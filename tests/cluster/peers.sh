@@ -26,7 +26,6 @@ ms_of_peer() {
       GLOO_SOCKET_IFNAME=eth0 taskset -c "$(core_of "$n")" timeout 300 "$python" "$source/benchmarks/peers/torch_gpt.py" \
       --strategy ddp --steps "$steps" --warmup "$warmup" --tokens "$work/tokens.bin" >"$work/peer.$n" 2>&1 &
     pids+=($!)
-    children+=($!)
   done
   for n in "${pids[@]}"; do wait "$n" || { cat "$work"/peer.*; fail "the peer ended with an error"; } >&3; done
   "$python" -c 'import json, statistics, sys

@@ -29,7 +29,6 @@ alone() { # name, rows before each kill...
   "${toy[@]}" launch.from=none "${settings[@]}" "run.dir=$work/$name" --save-final "$work/$name.safetensors" \
     launch.max_restarts=3 >"$work/$name.log" 2>&1 &
   local run=$!
-  children+=("$run")
   for rows in "$@"; do
     until_rows "$name" "$rows"
     kill_a_rank "$run"
@@ -51,7 +50,6 @@ for task in 1 0; do
     "${toy[@]}" "${settings[@]}" "run.dir=$work/tasks" --comm gloo --save-final "$work/tasks.safetensors" \
     launch.max_restarts=1 >"$work/tasks.$task.log" 2>&1 &
   pids[task]=$!
-  children+=($!)
 done
 until_rows tasks 150
 kill_a_rank "${pids[1]}"
@@ -67,7 +65,6 @@ for task in 1 0; do
     "${toy[@]}" "${settings[@]}" train.steps=1000000 "run.dir=$work/stopped" --comm gloo launch.max_restarts=1 \
     >"$work/stopped.$task.log" 2>&1 &
   pids[task]=$!
-  children+=($!)
 done
 until_rows stopped 20
 kill -STOP "$(ranks_of "${pids[0]}")"
@@ -89,7 +86,6 @@ grep -q 'was killed by signal 9' "$work/stopped.0.log" || { cat "$work"/stopped.
 "${toy[@]}" launch.from=none "${settings[@]}" train.steps=100000 "run.dir=$work/once" launch.max_restarts=1 \
   >"$work/once.log" 2>&1 &
 run=$!
-children+=("$run")
 until_rows once 20
 kill_a_rank "$run"
 for _ in $(seq 200); do

@@ -16,7 +16,6 @@ for task in 1 0; do
     "${toy[@]}" "${settings[@]}" "run.dir=$work/met" --comm gloo --save-final "$work/met.safetensors" \
     >"$work/met.$task.log" 2>&1 &
   pids[task]=$!
-  children+=($!)
 done
 until_rows met 5
 command -v ss >/dev/null || { echo "skipped: there is no ss (Debian: iproute2)"; exit 77; }

@@ -19,7 +19,6 @@ run_tasks() { # number of ranks
       LOCAL_WORLD_SIZE=$((node == 1 ? on_first : ranks - on_first)) \
       timeout -k 5 60 "$collectives" --use-colour no &
     pids+=($!)
-    children+=($!)
   done
   for pid in "${pids[@]}"; do wait "$pid" || rc=$?; done
   return "$rc"

@@ -28,7 +28,6 @@ kill_one() { # name, strategy
   "${gpt[@]}" --strategy "$2" "run.dir=$work/$name" --save-final "$work/$name.safetensors" checkpoint.memory_every=10 \
     launch.max_restarts=1 >"$work/$name.log" 2>&1 &
   run=$!
-  children+=("$run")
   until_rows "$name" $((15 + RANDOM % 120))
   mapfile -t victims < <(ranks_of "$run")
   before=$(last_step "$name")
@@ -57,7 +56,6 @@ for ((i = 0; i < times; ++i)); do kill_one "killed-$i" "${strategies[i % 5]}"; d
 start() { # name, settings...
   "${gpt[@]}" "run.dir=$work/$1" checkpoint.memory_every=10 "${@:2}" >"$work/$1.log" 2>&1 &
   run=$!
-  children+=("$run")
 }
 # Before the first checkpoint the ranks begin anew. Without a restart the newest state stays in memory, and is told.
 start early launch.max_restarts=1 --save-final "$work/early.safetensors"
