@@ -43,7 +43,7 @@ until_rows() { # name, count
 # Kills a rank of a run of several tasks while it holds. The tasks go on from the memory of the hosts, with the bits of an
 # undisturbed run.
 goes_on_from_memory() { # name, command that starts two tasks...
-  local name=$1 run victims=() pid
+  local name=$1 run victims=() pid parent
   local settings=(--strategy zero2 --nproc 4 train.steps=90 model.hold_from_step=60 "model.hold_file=$work/go_on")
   touch "$work/go_on"
   reference "$name-whole" "${settings[@]}"
@@ -53,10 +53,11 @@ goes_on_from_memory() { # name, command that starts two tasks...
   run=$!
   until_rows "$name" 59
   for pid in $(pgrep -x ddhost); do # a rank is started by an agent
-    ! grep -qzx "run.dir=$work/$name" "/proc/$pid/cmdline" 2>/dev/null ||
-      [[ $(ps -o comm= --pid "$(ps -o ppid= --pid "$pid")" 2>/dev/null) != ddhost ]] || victims+=("$pid")
+    grep -qzx "run.dir=$work/$name" "/proc/$pid/cmdline" 2>/dev/null || continue
+    parent=$(awk '$1 == "PPid:" { print $2 }' "/proc/$pid/status")
+    [[ $(cat "/proc/$parent/comm") != ddhost ]] || victims+=("$pid")
   done
-  ((${#victims[@]} == 4)) || fail "$name has ${#victims[@]} ranks"
+  ((${#victims[@]} == 4)) || { cat "$work/$name.log"; fail "$name has ${#victims[@]} ranks"; }
   kill -KILL "${victims[RANDOM % 4]}"
   touch "$work/go_on"
   wait "$run" || { cat "$work/$name.log"; fail "$name does not start again"; }
