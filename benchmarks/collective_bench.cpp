@@ -58,13 +58,14 @@ double us_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// All threads of this process, a rank, to one core, as on a host of its own. Else the ranks' and the engines' threads change
+// All threads of this process, a rank, to one core. Else the ranks' and the engines' threads change
 // cores at will, and times differ by a factor.
 void bind_to_core(int rank) {
   cpu_set_t allowed, mine;
   CPU_ZERO(&allowed);
   CPU_ZERO(&mine);
-  ::sched_getaffinity(0, sizeof allowed, &allowed);
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+    ddh::fail(DDH_FAILED_PRECONDITION, "the cores of this process are not known; leave out --bind");
   int left = rank % std::max(1, CPU_COUNT(&allowed));
   for (int core = 0; core < CPU_SETSIZE; ++core)
     if (CPU_ISSET(core, &allowed) && left-- == 0) CPU_SET(core, &mine);

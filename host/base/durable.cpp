@@ -177,6 +177,8 @@ void replace_durably(const fs::path& file, std::string_view text) {
   sync_folder(file.parent_path());
 }
 
+void drop_part_of(const fs::path& file) { drop(hidden_name(file, ".part")); }
+
 void replace_link(const fs::path& link, const fs::path& target) {
   const fs::path part = hidden_name(link, ".part");
   std::error_code ec;

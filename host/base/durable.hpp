@@ -51,6 +51,8 @@ void sync_folder(const std::filesystem::path& folder);
 void write_durably(const std::filesystem::path& file, std::string_view text);
 // Replaces a file in the same way. The old content stays until the new content is complete.
 void replace_durably(const std::filesystem::path& file, std::string_view text);
+// Removes what a process left that was killed in replace_durably. No other process may be in it.
+void drop_part_of(const std::filesystem::path& file);
 // The same of a symbolic link to a name in the same folder.
 void replace_link(const std::filesystem::path& link, const std::filesystem::path& target);
 // Gives a folder its name. An older folder of that name is removed afterwards, never before.

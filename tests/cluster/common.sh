@@ -48,14 +48,14 @@ goes_on_from_memory() { # name, command that starts two tasks...
   touch "$work/go_on"
   reference "$name-whole" "${settings[@]}"
   rm "$work/go_on"
-  "${@:2}" "${toy[@]}" "${settings[@]}" --comm gloo launch.max_restarts=1 checkpoint.memory_every=10 \
+  timeout -k 5 120 "${@:2}" "${toy[@]}" "${settings[@]}" --comm gloo launch.max_restarts=1 checkpoint.memory_every=10 \
     "run.dir=$work/$name" --save-final "$work/$name.safetensors" </dev/null >"$work/$name.log" 2>&1 &
   run=$!
   until_rows "$name" 59
   for pid in $(pgrep -x ddhost); do # a rank is started by an agent
     grep -qzx "run.dir=$work/$name" "/proc/$pid/cmdline" 2>/dev/null || continue
-    parent=$(awk '$1 == "PPid:" { print $2 }' "/proc/$pid/status")
-    [[ $(cat "/proc/$parent/comm") != ddhost ]] || victims+=("$pid")
+    parent=$(awk '$1 == "PPid:" { print $2 }' "/proc/$pid/status" 2>/dev/null) || continue
+    [[ $(cat "/proc/$parent/comm" 2>/dev/null || true) != ddhost ]] || victims+=("$pid")
   done
   ((${#victims[@]} == 4)) || { cat "$work/$name.log"; fail "$name has ${#victims[@]} ranks"; }
   kill -KILL "${victims[RANDOM % 4]}"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tests/conformance/world_of_tasks.hpp: a world whose ranks are tasks of another launcher, one each, for a transport that
-// needs such tasks. It can start only once in a task, so a task runs one of the worlds of its size: DDHOST_NTH_WORLD says
-// which, from 0 on. Others are left out. tests/conformance/mpi.sh starts tasks for each.
+// tests/conformance/world_of_tasks.hpp: a world whose ranks are tasks of another launcher, one each. MPI needs such tasks and
+// starts once in each, and ranks on several hosts are such tasks. So a task runs one of the worlds of its size:
+// DDHOST_NTH_WORLD says which, from 0 on. Others are left out. mpi.sh and hosts.sh start tasks for each.
 #pragma once
 
 #include <cstdio>

@@ -55,6 +55,7 @@ void note_start(const fs::path& run_dir, const std::string& facts) {
 bool note_end(const fs::path& run_dir, int launcher, int exit_code, const std::string& sentence,
               const std::string& ranks) {
   const fs::path file = run_dir / kRunHistory;
+  drop_part_of(file);  // a start that has nothing left to train does not write it
   Json history = read_history(file);
   if (history["starts"].empty()) return false;
   Json& last = history["starts"].back();

@@ -21,7 +21,8 @@ std::set<int> threads_now() {
 void let_new_threads_give_way(const std::set<int>& before) {
   const sched_param no_priority{};
   for (const int thread : threads_now())
-    if (!before.contains(thread)) static_cast<void>(::sched_setscheduler(thread, SCHED_BATCH, &no_priority));
+    if (!before.contains(thread) && ::sched_getscheduler(thread) == SCHED_OTHER)
+      static_cast<void>(::sched_setscheduler(thread, SCHED_BATCH, &no_priority));
 }
 
 }  // namespace gloo_links
