@@ -40,10 +40,11 @@ until_rows() { # name, count
   cat "$work/$1".*log
   fail "$1 makes no rows"
 }
+ranks_of() { ps -o pid=,comm= --ppid "$1" | awk '$2 == "ddhost" { print $1 }' | sort -n; } # launchers, with commas
 # Kills a rank of a run of several tasks while it holds. The tasks go on from the memory of the hosts, with the bits of an
 # undisturbed run.
 goes_on_from_memory() { # name, command that starts two tasks...
-  local name=$1 run victims=() pid parent
+  local name=$1 run victims=() pid
   local settings=(--strategy zero2 --nproc 4 train.steps=90 model.hold_from_step=60 "model.hold_file=$work/go_on")
   touch "$work/go_on"
   reference "$name-whole" "${settings[@]}"
@@ -52,10 +53,8 @@ goes_on_from_memory() { # name, command that starts two tasks...
     "run.dir=$work/$name" --save-final "$work/$name.safetensors" </dev/null >"$work/$name.log" 2>&1 &
   run=$!
   until_rows "$name" 59
-  for pid in $(pgrep -x ddhost); do # a rank is started by an agent
-    grep -qzx "run.dir=$work/$name" "/proc/$pid/cmdline" 2>/dev/null || continue
-    parent=$(awk '$1 == "PPid:" { print $2 }' "/proc/$pid/status" 2>/dev/null) || continue
-    [[ $(cat "/proc/$parent/comm" 2>/dev/null || true) != ddhost ]] || victims+=("$pid")
+  for pid in $(ranks_of "$(pgrep -d, -x ddhost)"); do # of all tests
+    ! grep -qzx "run.dir=$work/$name" "/proc/$pid/cmdline" 2>/dev/null || victims+=("$pid")
   done
   ((${#victims[@]} == 4)) || { cat "$work/$name.log"; fail "$name has ${#victims[@]} ranks"; }
   kill -KILL "${victims[RANDOM % 4]}"

@@ -9,7 +9,6 @@ steps=600
 settings=(--strategy zero2 --nproc 2 "train.steps=$steps" checkpoint.every=100)
 reference undisturbed "${settings[@]}"
 
-ranks_of() { ps -o pid=,comm= --ppid "$1" | awk '$2 == "ddhost" { print $1 }' | sort -n; } # launcher
 kill_a_rank() { # launcher
   local victims
   mapfile -t victims < <(ranks_of "$1")

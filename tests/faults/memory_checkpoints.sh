@@ -18,7 +18,6 @@ nothing_left() { [[ $(folders) == "$there_before" ]] || fail "$1: left $(folders
 "${gpt[@]}" "run.dir=$work/whole" --save-final "$work/whole.safetensors" >"$work/whole.log" 2>&1 ||
   { cat "$work/whole.log"; fail "the run that nothing disturbs"; }
 
-ranks_of() { ps -o pid=,comm= --ppid "$1" | awk '$2 == "ddhost" { print $1 }' | sort -n; } # launcher
 rows() { { wc -l <"$work/$1/metrics.jsonl"; } 2>/dev/null || echo 0; }
 last_step() { tail -n 1 "$work/$1/metrics.jsonl" 2>/dev/null | grep -oE '"step":[0-9]+' | cut -d: -f2 || true; }
 
