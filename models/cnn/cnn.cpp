@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "../ops/batch_norm.hpp"
 #include "../ops/losses.hpp"
 #include "../ops/model_products.hpp"
 
@@ -25,6 +26,11 @@ constexpr int64_t kMostCountedClasses = 1000;
 // (B), in the batch's memory.
 at::Tensor labels_of(const images::ImageBatch& i) {
   return at::from_blob(const_cast<int64_t*>(i.labels.data()), {i.B()}, at::kLong);
+}
+
+// Convolutions over frames and image at once get their input as a volume, which has its own layout.
+bool takes_channels_last(const ddh::Host& host) {
+  return host.flag("model.channels_last") && host.text("model.network") != "conv3d";
 }
 
 CnnBatch& batch_of(ddh_batch* batch) { return *reinterpret_cast<CnnBatch*>(batch); }
@@ -60,11 +66,25 @@ class Cnn::UnitCall final : public Call {
       ddh::fail(DDH_FAILED_PRECONDITION, "batch norm '", n.name, "' has no variance over a micro-batch of one image, ",
                 "where each channel has one value; ",
                 "set data.micro_batch to 2 or more, and data.drop_last=true where the last one of an epoch has one");
+    if (cnn_.fuses_norms_) return fused_norm(run, x, weight, bias, n);
     return cnn_.batch_norm(run, x, weight, bias, {n.mean_buffer, n.variance_buffer, int64_t{n.batches_buffer}},
                            n.momentum, n.eps);
   }
 
  private:
+  at::Tensor fused_norm(const UnitRun& run, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                        const Norm& n) {
+    const at::Tensor w = weight.to(at::kFloat), b = bias.to(at::kFloat);
+    if (!run.training)
+      return ops::normalized(x, cnn_.buffer(n.mean_buffer), cnn_.buffer(n.variance_buffer), w, b, n.eps, n.activation);
+    if (x.size(0) == 0) return x;
+    const ops::NormedBatch normed = ops::batch_norm(x, w, b, n.eps, n.activation);
+    cnn_.contribute(run, n.mean_buffer, normed.mean.mul(n.momentum));
+    cnn_.contribute(run, n.variance_buffer, normed.variance.mul(n.momentum));
+    cnn_.contribute(run, n.batches_buffer, at::ones({}, at::kLong));
+    return normed.y;
+  }
+
   Cnn& cnn_;
   UnitRun run_;
   const std::vector<at::Tensor>& params_;
@@ -76,8 +96,10 @@ Cnn::Cnn(const ddh_create& create)
     : TorchModel(create, ddh::TorchThreads::kOne, ddh::Host(create.host).text("model.operators")),
       loader_(host, 0, frames_of(host), least_side(host)),
       compute_(ops::compute_type(host, "cnn")),
-      layout_(host.flag("model.channels_last") ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Preserve),
-      net_(make_net(net_options(host, image_shape(), loader_.classes()))),
+      layout_(takes_channels_last(host) ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Preserve),
+      fuses_norms_(layout_ == at::MemoryFormat::ChannelsLast && !device().by_operators() && compute_ != at::kHalf &&
+                   !host.flag("model.sync_batch_norm")),
+      net_(make_net(net_options(host, image_shape(), loader_.classes(), fuses_norms_))),
       desc_("cnn " + host.text("model.network")) {
   if (host.flag("model.sync_batch_norm")) sync_batch_norm();
   build_description();
@@ -149,8 +171,10 @@ Cnn::BatchTensors Cnn::tensors_of(const UnitRun& run, CnnBatch& batch) {
 
 // (B [frames], channels, side, side). The layers hand its memory layout on from one to the next.
 at::Tensor Cnn::pixels_of(const at::Tensor& pixels) const {
-  return (loader_.frames() > 0 ? pixels.flatten(0, 1) : pixels)
-      .to(compute_, /*non_blocking*/ false, /*copy*/ false, layout_);
+  const at::Tensor x = loader_.frames() > 0 ? pixels.flatten(0, 1) : pixels;
+  if (layout_ == at::MemoryFormat::ChannelsLast && x.size(1) == 1)  // a copy would have the same order
+    return x.to(compute_).as_strided(x.sizes(), {x.size(2) * x.size(3), 1, x.size(3), 1});
+  return x.to(compute_, /*non_blocking*/ false, /*copy*/ false, layout_);
 }
 
 at::Tensor Cnn::loss(const UnitRun& run, CnnBatch& batch, const at::Tensor& logits) {
@@ -273,7 +297,9 @@ bool Cnn::estimate(const ddh_estimate_args& args, ddh_estimate& out) {
   out.backward_flops = B * u.backward_flops(before != nullptr && !follows_frozen);
   const double element = compute_ == at::kFloat ? 4 : 2;
   double bytes = u.kept_bytes(B, compute_, device().where());
-  if (compute_ != at::kFloat && (unit == 0 || u.restarts))  // a copy of the pixels
+  const bool copies_pixels =
+      compute_ != at::kFloat || (layout_ == at::MemoryFormat::ChannelsLast && image_shape().channels > 1);
+  if (copies_pixels && (unit == 0 || u.restarts))
     bytes += ddh::ActivationAllocator::block_bytes(B * static_cast<double>(image_shape().numel()) * element);
   if (follows_frozen)  // the frozen trunk's result
     bytes += ddh::ActivationAllocator::block_bytes(B * static_cast<double>(before->shape().numel()) * element);

@@ -62,6 +62,7 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
   const images::ImageLoader loader_;
   const at::ScalarType compute_;
   const at::MemoryFormat layout_;
+  const bool fuses_norms_;  // batch norms are those of ops/batch_norm.hpp
   const Net net_;
   ddh::ModelDesc desc_;
 };

@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
 #include "../ops/autograd_layers.hpp"
 #include "ddh/sdk/later_gradients.hpp"
@@ -120,13 +121,15 @@ Unit& Unit::batch_norm(const std::string& name, double eps, double momentum) {
   norm.variance.assign(static_cast<size_t>(channels), 1);
   norm.eps = eps, norm.momentum = momentum;
   pass(shape_, kInput);
-  steps_.back().is_norm = true;
+  steps_.back().is_norm = !fuses_;
   // Statistics of the micro-batch: for the backward, and for the running statistics, with the number of micro-batches.
   for (int i = 0; i < 4; ++i) keep({channels, sizeof(float), true});
   keep({1, sizeof(int64_t), true});
-  return add([w, n = &norm](Call& call, const at::Tensor& x) {
+  add([w, n = &norm](Call& call, const at::Tensor& x) {
     return call.batch_norm(x, call.param(w), call.param(w + 1), *n);
   });
+  last_norm_ = &norm;
+  return *this;
 }
 
 Unit& Unit::linear(const std::string& name, int64_t out, std::optional<ddh::ParamInit> init) {
@@ -141,16 +144,20 @@ Unit& Unit::linear(const std::string& name, int64_t out, std::optional<ddh::Para
 }
 
 Unit& Unit::relu() {
-  return elementwise([](const at::Tensor& x) { return at::relu(x); }, kOutput);
+  return activation(
+      ops::Activation::kRelu, [](const at::Tensor& x) { return at::relu(x); }, kOutput);
 }
 Unit& Unit::relu6() {
-  return elementwise([](const at::Tensor& x) { return at::hardtanh(x, 0, 6); }, kInput);
+  return activation(
+      ops::Activation::kRelu6, [](const at::Tensor& x) { return at::hardtanh(x, 0, 6); }, kInput);
 }
 Unit& Unit::silu() {
-  return elementwise([](const at::Tensor& x) { return at::silu(x); }, kInput);
+  return activation(
+      ops::Activation::kSilu, [](const at::Tensor& x) { return at::silu(x); }, kInput);
 }
 Unit& Unit::hard_swish() {
-  return elementwise([](const at::Tensor& x) { return at::hardswish(x); }, kInput);
+  return activation(
+      ops::Activation::kHardSwish, [](const at::Tensor& x) { return at::hardswish(x); }, kInput);
 }
 
 Unit& Unit::max_pool(int64_t kernel, int64_t stride, int64_t padding) {
@@ -307,6 +314,7 @@ size_t Unit::param(const std::string& name, std::vector<int64_t> shape, ddh::Par
 
 Unit& Unit::add(Layer layer) {
   layers_.push_back(std::move(layer));
+  last_norm_ = nullptr;
   return *this;
 }
 
@@ -441,7 +449,11 @@ double Unit::backward_flops(bool gives_input_gradient) const {
   return sum;
 }
 
-Unit& Unit::elementwise(at::Tensor (*function)(const at::Tensor&), unsigned keeps) {
+Unit& Unit::activation(ops::Activation kind, at::Tensor (*function)(const at::Tensor&), unsigned keeps) {
+  if (fuses_ && last_norm_ != nullptr) {
+    std::exchange(last_norm_, nullptr)->activation = kind;
+    return *this;
+  }
   pass(shape_, keeps);
   return add([function](Call&, const at::Tensor& x) { return function(x); });
 }

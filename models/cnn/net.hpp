@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "../ops/norm_kernels.hpp"
 #include "ddh/sdk/model.hpp"
 
 namespace cnn {
@@ -37,6 +38,7 @@ struct Norm {
   std::vector<float> mean, variance;  // (channels)
   int64_t batches = 0;
   double eps = 1e-5, momentum = 0.1;
+  ops::Activation activation = ops::Activation::kNone;  // computed with the norm
   uint32_t mean_buffer = 0, variance_buffer = 0, batches_buffer = 0;
 };
 
@@ -80,7 +82,8 @@ struct ConvOptions {
 
 class DDH_HIDDEN Unit {
  public:
-  Unit(std::string name, Shape in) : name_(std::move(name)), shape_(in) {}
+  // `fuses`: an activation after a batch norm is computed with it, and what lies between is not kept.
+  Unit(std::string name, Shape in, bool fuses) : name_(std::move(name)), fuses_(fuses), shape_(in) {}
   Unit(const Unit&) = delete;
   Unit& operator=(const Unit&) = delete;
 
@@ -156,13 +159,15 @@ class DDH_HIDDEN Unit {
   };
   void keep(Kept kept);
   void count_flops(double flops);
-  Unit& elementwise(at::Tensor (*function)(const at::Tensor&), unsigned keeps);
+  Unit& activation(ops::Activation kind, at::Tensor (*function)(const at::Tensor&), unsigned keeps);
 
   std::string name_;
+  const bool fuses_;
   Shape shape_;
   std::vector<ParamSpec> params_;
   std::deque<Norm> norms_;  // layers point at elements
   std::vector<Layer> layers_;
+  Norm* last_norm_ = nullptr;  // if it is the last layer
   struct Work {
     double flops;
     size_t n_params;  // as in Kept
@@ -190,7 +195,7 @@ class DDH_HIDDEN Unit {
 
 class DDH_HIDDEN Net {
  public:
-  explicit Net(Shape in) : in_(in) {}
+  explicit Net(Shape in, bool fuses = false) : in_(in), fuses_(fuses) {}
   // Adds a unit whose input is the result of the unit before.
   Unit& unit(const std::string& name) { return add(name, units_.empty() ? in_ : units_.back()->shape()); }
   // Adds a unit whose input is the pixels again. The result of the unit before waits for a join.
@@ -210,8 +215,11 @@ class DDH_HIDDEN Net {
   [[nodiscard]] const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
 
  private:
-  Unit& add(const std::string& name, Shape in) { return *units_.emplace_back(std::make_unique<Unit>(name, in)); }
+  Unit& add(const std::string& name, Shape in) {
+    return *units_.emplace_back(std::make_unique<Unit>(name, in, fuses_));
+  }
   const Shape in_;
+  const bool fuses_;
   int64_t waiting_ = 0;  // channels
   std::vector<std::unique_ptr<Unit>> units_;
 };
