@@ -32,7 +32,8 @@ Inputs known_to(int32_t stage, const std::string& who, Inputs wanted) {
 
 }  // namespace
 
-const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_STREAM_IFACE, DDH_COPY_IFACE, nullptr};
+const char* const kNeeds[] = {DDH_CONFIG_IFACE, DDH_ALLOC_IFACE, DDH_COMM_IFACE,
+                              DDH_STREAM_IFACE, DDH_COPY_IFACE,  nullptr};
 
 class CadMllm::UnitCall final : public Call {
  public:
@@ -66,6 +67,7 @@ class CadMllm::UnitCall final : public Call {
 CadMllm::CadMllm(const ddh_create& create)
     : TorchModel(create, ddh::TorchThreads::kOne, ddh::Host(create.host).text("model.operators")),
       config_(host),
+      products_(host, device(), "cad_mllm", config_.compute),
       text_dropout_(host.f64("model.text_dropout")),
       eval_inputs_(host.text("model.eval_inputs")),
       data_(open_data(host, config_)),
@@ -73,6 +75,10 @@ CadMllm::CadMllm(const ddh_create& create)
       desc_("cad_mllm " + host.text("model.size")) {
   build_units();
   build_programs();
+}
+
+void CadMllm::prepare() {
+  products_.settle({host.i64("data.micro_batch") * config_.max_tokens, config_.llm.width, config_.llm.mlp_width});
 }
 
 ddh_batch* CadMllm::give_away(CadBatch batch) {

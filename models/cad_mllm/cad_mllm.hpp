@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "../ops/model_products.hpp"
 #include "batch.hpp"
 #include "data.hpp"
 #include "ddh/sdk/batch_view.hpp"
@@ -32,6 +33,7 @@ class DDH_HIDDEN CadMllm final : public ddh::TorchModel {
   void batch_destroy(ddh_batch* batch) noexcept override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
 
+  void prepare() override;
   [[nodiscard]] bool has_sampler() const override { return true; }
   void sampler_begin(const ddh_sample_args& args) override;
   ddh_batch* sampler_next() override;
@@ -49,6 +51,9 @@ class DDH_HIDDEN CadMllm final : public ddh::TorchModel {
 
  protected:
   ddh::Tensors run_unit(const UnitRun& run, const std::vector<at::Tensor>& params, const ddh::Tensors& inputs) override;
+  at::Tensor product(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b) override {
+    return ops::autograd::linear(*products_, x, w, b);
+  }
 
  private:
   class UnitCall;
@@ -79,6 +84,7 @@ class DDH_HIDDEN CadMllm final : public ddh::TorchModel {
                                const at::Tensor& likeliest);
 
   const Config config_;
+  ops::ModelProducts products_;
   const double text_dropout_;
   const std::string eval_inputs_;
   const CadData data_;

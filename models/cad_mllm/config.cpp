@@ -91,6 +91,7 @@ constexpr ddh::Option kOptions[] = {
      "frozen weights that no file gives; fan_in: standard deviation 1 / sqrt(fan-in), for towers that stay random"},
     {"names", "string", R"("plain")", R"("enum": ["plain", "peft"])",
      "names of the language model's weights in files; peft: as PEFT names them around a transformers model"},
+    ops::kMatmulOption,
     ddh::kOperatorsOption,
 };
 

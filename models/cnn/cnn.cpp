@@ -51,6 +51,13 @@ class Cnn::UnitCall final : public Call {
   [[nodiscard]] at::Tensor linear(const at::Tensor& x, size_t weight) override {
     return cnn_.linear(run_, params_, weight, weight + 1, x);
   }
+  [[nodiscard]] at::Tensor convolution(const at::Tensor& x, size_t weight, bool has_bias,
+                                       const ops::autograd::ConvolutionOptions& o) override {
+    const at::Tensor &w = params_[weight], bias = has_bias ? params_[weight + 1] : at::Tensor();
+    if (!ops::autograd::is_pointwise(x, w, o)) return ops::autograd::convolution(x, w, bias, o);
+    const auto product = [this](const auto&... operands) { return cnn_.product(operands...); };
+    return ops::autograd::pointwise(product, x, w, bias);
+  }
   [[nodiscard]] at::Tensor dropout(const at::Tensor& x, double probability) override {
     return cnn_.dropout(run_, x, probability, site_++);
   }
@@ -96,6 +103,7 @@ Cnn::Cnn(const ddh_create& create)
     : TorchModel(create, ddh::TorchThreads::kOne, ddh::Host(create.host).text("model.operators")),
       loader_(host, 0, frames_of(host), least_side(host)),
       compute_(ops::compute_type(host, "cnn")),
+      products_(host, device(), "cnn", compute_),
       layout_(takes_channels_last(host) ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Preserve),
       fuses_norms_(layout_ == at::MemoryFormat::ChannelsLast && !device().by_operators() && compute_ != at::kHalf &&
                    !host.flag("model.sync_batch_norm")),
@@ -103,6 +111,15 @@ Cnn::Cnn(const ddh_create& create)
       desc_("cnn " + host.text("model.network")) {
   if (host.flag("model.sync_batch_norm")) sync_batch_norm();
   build_description();
+}
+
+at::Tensor Cnn::product(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b) {
+  return ops::autograd::linear(*products_, x, w, b);
+}
+
+void Cnn::prepare() {
+  const auto [in, out] = net_.widest_product();
+  products_.settle({host.i64("data.micro_batch"), in, out});
 }
 
 Shape Cnn::image_shape() const {

@@ -7,6 +7,7 @@
 #include <deque>
 
 #include "../images/loader.hpp"
+#include "../ops/model_products.hpp"
 #include "config.hpp"
 #include "ddh/sdk/torch/model.hpp"
 
@@ -25,6 +26,7 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
   const ddh_model_desc& describe() override { return desc_.get(); }
   ddh_batch* batch_create(const ddh_batch_args& args, ddh_batch_info& info) override;
   void batch_destroy(ddh_batch* batch) noexcept override;
+  void prepare() override;
   void derive(int32_t program, const double* sums, const double* counts, double* values) override;
   bool estimate(const ddh_estimate_args& args, ddh_estimate& out) override;
   // The three figures of `out` that a plan needs beside activation_bytes.
@@ -41,6 +43,7 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
 
  protected:
   ddh::Tensors run_unit(const UnitRun& run, const std::vector<at::Tensor>& params, const ddh::Tensors& inputs) override;
+  at::Tensor product(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b) override;
 
  private:
   class UnitCall;
@@ -61,6 +64,7 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
 
   const images::ImageLoader loader_;
   const at::ScalarType compute_;
+  ops::ModelProducts products_;
   const at::MemoryFormat layout_;
   const bool fuses_norms_;  // batch norms are those of ops/batch_norm.hpp
   const Net net_;

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "../images/loader.hpp"
+#include "../ops/model_products.hpp"
 #include "ddh/sdk/torch/device.hpp"
 
 namespace cnn {
@@ -54,6 +55,7 @@ constexpr ddh::Option kOwnOptions[] = {
      "do not change"},
     {"unfrozen", "integer", "0", R"("minimum": 0, "maximum": 1024)",
      "with freeze=features: the last convolutions of a trunk that are trained all the same, with their batch norms"},
+    ops::kMatmulOption,
     ddh::kOperatorsOption,
 };
 constexpr auto kAllOptions = ddh::joined(kOwnOptions, images::kOptions);

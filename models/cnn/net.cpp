@@ -106,8 +106,7 @@ Unit& Unit::conv(const std::string& name, int64_t out, int64_t kernel, ConvOptio
   pass(to, kInput);
   steps_.back().conv_weight = out * fan_in;
   return add([w, o](Call& call, const at::Tensor& x) {
-    return ops::autograd::convolution(x, call.param(w), o.bias ? call.param(w + 1) : at::Tensor(),
-                                      {o.stride, o.padding, o.groups});
+    return call.convolution(x, w, o.bias, {o.stride, o.padding, o.groups});
   });
 }
 
@@ -428,6 +427,17 @@ Unit::Peaks Unit::peaks(double n_samples, at::ScalarType type, bool gives_input_
         std::max(most.backward, of_result + of_weights + gradients_of_params(0, params_.size()).largest +
                                     (gives_input_gradient && !steps_.empty() ? block(steps_[0].in) : 0) - whole);
   return most;
+}
+
+std::pair<int64_t, int64_t> Net::widest_product() const {
+  std::pair<int64_t, int64_t> widest{1, 1};
+  for (const auto& unit : units_) {
+    for (const ParamSpec& p : unit->params()) {
+      const bool is_matrix = p.shape.size() == 2 || (p.shape.size() == 4 && p.shape[2] == 1 && p.shape[3] == 1);
+      if (is_matrix && p.shape[0] * p.shape[1] > widest.first * widest.second) widest = {p.shape[1], p.shape[0]};
+    }
+  }
+  return widest;
 }
 
 void Unit::count_flops(double flops) { work_.push_back({flops, params_.size()}); }

@@ -15,8 +15,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "../ops/autograd_layers.hpp"
 #include "../ops/norm_kernels.hpp"
 #include "ddh/sdk/model.hpp"
 
@@ -53,6 +55,9 @@ class Call {
   [[nodiscard]] virtual const at::Tensor& param(size_t i) const = 0;
   // x (B, in) w^T + b, where w is parameter `weight` and b the next one.
   [[nodiscard]] virtual at::Tensor linear(const at::Tensor& x, size_t weight) = 0;
+  // With parameter `weight`, and the next one as bias if it has one.
+  [[nodiscard]] virtual at::Tensor convolution(const at::Tensor& x, size_t weight, bool has_bias,
+                                               const ops::autograd::ConvolutionOptions& o) = 0;
   [[nodiscard]] virtual at::Tensor dropout(const at::Tensor& x, double probability) = 0;
   // Stochastic depth: whole samples of x (B, ...).
   [[nodiscard]] virtual at::Tensor drop_samples(const at::Tensor& x, double probability) = 0;
@@ -213,6 +218,8 @@ class DDH_HIDDEN Net {
     return u;
   }
   [[nodiscard]] const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
+  // Inputs and outputs of the largest dense layer or convolution 1 x 1.
+  [[nodiscard]] std::pair<int64_t, int64_t> widest_product() const;
 
  private:
   Unit& add(const std::string& name, Shape in) {

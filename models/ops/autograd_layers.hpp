@@ -6,10 +6,17 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+#include <optional>
+
+#include "products.hpp"
+
 namespace ops::autograd {
 
-// y (..., out) = x (..., in) w^T + b in the weight's dtype; an undefined bias: none.
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+// y (..., out) = x (..., in) w^T + b with the products of a library, which outlives the graph; all in one dtype. By LibTorch's
+// operators alone it is at::linear.
+at::Tensor linear(Products& products, const at::Tensor& x, const at::Tensor& weight,
+                  const std::optional<at::Tensor>& bias);
 
 // The same along all sides.
 struct ConvolutionOptions {
@@ -19,6 +26,15 @@ struct ConvolutionOptions {
 // undefined bias: none.
 at::Tensor convolution(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                        const ConvolutionOptions& o = {});
+
+// Whether a convolution is a product of matrices with the pixels of x as rows, which are in host memory as they are.
+bool is_pointwise(const at::Tensor& x, const at::Tensor& weight, const ConvolutionOptions& o);
+// That product. oneDNN's convolution brings the weight into a layout of its own each time, which takes longer than the product
+// where images are small.
+using LinearProduct =
+    std::function<at::Tensor(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias)>;
+at::Tensor pointwise(const LinearProduct& product, const at::Tensor& x, const at::Tensor& weight,
+                     const at::Tensor& bias);
 
 // Over the last dimension; fp32 -> fp32.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -33,7 +34,7 @@ class UnitWeights final : public cad::Call {
   bool has(const std::string& name) const override { return values_.contains(name); }
   at::Tensor linear(const std::string& layer, const at::Tensor& x) override {
     const std::string bias = layer + ".bias";
-    return ops::autograd::linear(x, values_.at(layer + ".weight"), has(bias) ? values_.at(bias) : at::Tensor());
+    return at::linear(x, values_.at(layer + ".weight"), has(bias) ? std::optional(values_.at(bias)) : std::nullopt);
   }
   at::Tensor dropout(const at::Tensor& x, double) override { return x; }
 

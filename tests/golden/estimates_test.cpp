@@ -31,6 +31,7 @@ ModelDriver::Options network(const std::string& name, ModelDriver::Options more 
   const bool is_video = name.ends_with("lstm") || name == "conv3d";
   if (is_video) more.insert({"model.frames", "4"});
   more.insert({{"model.network", name},
+               {"model.matmul", "aten"},
                {"model.dataset", is_video ? "moving_mnist" : "made_up"},
                {"model.channels", "3"},
                {"model.image_size", "32"}});
@@ -86,11 +87,15 @@ std::vector<Row> rows(const std::string& text) {
   add_mobilenet("mobilenet_v2 in LibTorch's own layout", "v2", {{"model.channels_last", "false"}});
   for (const int32_t stage : {0, 1, 2}) {
     static const char* const kNames[] = {"cad_mllm, stage 1", "cad_mllm, stage 2", "cad_mllm, stage 3"};
-    out.push_back({kNames[stage], ddh_entry_cad_mllm, {{"model.width", "96"}, {"model.mlp_width", "256"}}, stage, 10});
+    out.push_back({kNames[stage],
+                   ddh_entry_cad_mllm,
+                   {{"model.width", "96"}, {"model.mlp_width", "256"}, {"model.matmul", "aten"}},
+                   stage,
+                   10});
   }
   out.push_back({"cad_mllm with three views",
                  ddh_entry_cad_mllm,
-                 {{"model.width", "96"}, {"model.mlp_width", "256"}, {"model.views", "3"}},
+                 {{"model.width", "96"}, {"model.mlp_width", "256"}, {"model.views", "3"}, {"model.matmul", "aten"}},
                  2,
                  10});
   // By LibTorch's operators, as on a GPU.

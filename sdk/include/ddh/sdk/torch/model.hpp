@@ -185,13 +185,17 @@ class TorchModel : public TorchBase {
     const at::Tensor &w = params[weight], in = x.to(w.scalar_type());
     const std::optional<at::Tensor> b = bias ? std::optional(params[*bias]) : std::nullopt;
     const int32_t param = describe().units[run.unit]->params[weight];
-    if (describe().params[param]->grad_block == 0) return at::linear(in, w, b);
+    if (describe().params[param]->grad_block == 0) return product(in, w, b);
     const at::Tensor rows =
         in.reshape({-1, in.size(-1)});  // always: of more dimensions LibTorch may choose other kernels
     std::vector<int64_t> sizes = in.sizes().vec();
     sizes.back() = w.size(0);
-    if (!w.requires_grad() || !at::GradMode::is_enabled()) return at::linear(rows, w, b).view(sizes);
-    return HandOver::apply(at::linear(rows, w.detach(), b), rows, w, taker(param, weight)).view(sizes);
+    if (!w.requires_grad() || !at::GradMode::is_enabled()) return product(rows, w, b).view(sizes);
+    return HandOver::apply(product(rows, w.detach(), b), rows, w, taker(param, weight)).view(sizes);
+  }
+  // What `linear` computes products with: y (..., out) = x (..., in) w^T + b, all of one dtype, with a graph where one is built.
+  virtual at::Tensor product(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b) {
+    return at::linear(x, w, b);
   }
 
   // Called in run_unit: counter-based dropout, equal in a recomputed forward and for every number of ranks. `site`
