@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../ops/language_layers.hpp"
 #include "batch.hpp"
 #include "ddh/sdk/later_gradients.hpp"
 #include "ddh/sdk/torch/activations.hpp"
@@ -61,10 +62,9 @@ struct Rotary {
     cos = angles.cos();
     sin = angles.sin();
   }
+  // x (B, T, heads, D) -> (B, heads, T, D)
   [[nodiscard]] at::Tensor turned(const at::Tensor& x) const {
-    const int64_t half = x.size(-1) / 2;
-    const at::Tensor swapped = at::cat({x.narrow(-1, half, half).neg(), x.narrow(-1, 0, half)}, -1);
-    return x.mul(cos).add(swapped.mul(sin));
+    return ops::autograd::rotated(x, cos, sin).transpose(1, 2);
   }
 };
 
@@ -74,13 +74,14 @@ at::Tensor self_attention(const Config& config, Call& w, const at::Tensor& y) {
   const LlmShape& s = config.llm;
   const Rotary rotary(s, y.size(1), y.device());
   const auto part = [&](const char* name, int64_t n) {
-    return heads(adapted(config, w, std::string("self_attn.") + name, y), n);
+    return by_heads(adapted(config, w, std::string("self_attn.") + name, y), n);
   };
   const at::Tensor q = rotary.turned(rms_norm(w, "self_attn.q_norm", part("q_proj", s.heads), s.eps));
   const at::Tensor k = rotary.turned(rms_norm(w, "self_attn.k_norm", part("k_proj", s.kv_heads), s.eps));
+  const at::Tensor v = part("v_proj", s.kv_heads).transpose(1, 2);
   const int64_t repeats = s.heads / s.kv_heads;
-  const at::Tensor attended = attention(q, k.repeat_interleave(repeats, 1),
-                                        part("v_proj", s.kv_heads).repeat_interleave(repeats, 1), /*causal=*/true);
+  const at::Tensor attended =
+      attention(q, k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1), /*causal=*/true);
   return widened(adapted(config, w, "self_attn.o_proj", attended));
 }
 

@@ -3,6 +3,8 @@
 // What the parts share: layers by the names of their weights.
 #include "unit.hpp"
 
+#include "../ops/language_layers.hpp"
+
 #include <cmath>
 
 namespace cad {
@@ -19,9 +21,11 @@ at::Tensor rms_norm(const Call& w, const std::string& layer, const at::Tensor& x
   return ops::autograd::rms_norm(x, w[layer + ".weight"], eps);
 }
 
-at::Tensor heads(const at::Tensor& x, int64_t n) {
-  return widened(x).view({x.size(0), x.size(1), n, x.size(2) / n}).transpose(1, 2);
+at::Tensor by_heads(const at::Tensor& x, int64_t n) {
+  return widened(x).view({x.size(0), x.size(1), n, x.size(2) / n});
 }
+
+at::Tensor heads(const at::Tensor& x, int64_t n) { return by_heads(x, n).transpose(1, 2); }
 
 void add_linear(std::vector<ParamSpec>& params, const std::string& layer, int64_t in, int64_t out, ddh::ParamInit init,
                 bool bias) {

@@ -77,7 +77,8 @@ at::Tensor linear(Call& w, const std::string& layer, const at::Tensor& x);
 // fp32 -> fp32
 at::Tensor layer_norm(const Call& w, const std::string& layer, const at::Tensor& x, double eps);
 at::Tensor rms_norm(const Call& w, const std::string& layer, const at::Tensor& x, double eps);
-// (B, T, H D) -> (B, H, T, D) in fp32
+// (B, T, H D) -> (B, T, H, D) in fp32, and from there to (B, H, T, D).
+at::Tensor by_heads(const at::Tensor& x, int64_t n);
 at::Tensor heads(const at::Tensor& x, int64_t n);
 using ops::autograd::attention;
 at::Tensor widened(const at::Tensor& x);

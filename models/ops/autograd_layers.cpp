@@ -99,10 +99,6 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
   return at::layer_norm(x, {x.size(-1)}, widened(weight), widened(bias), eps);
 }
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return x.mul(x.square().mean(-1, /*keepdim=*/true).add(eps).rsqrt()).mul(widened(weight));
-}
-
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   // LibTorch's fused attentions for GPUs have no deterministic backward in fp32.
   const at::Tensor y = ddh::by_operators(q)

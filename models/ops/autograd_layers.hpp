@@ -38,7 +38,6 @@ at::Tensor pointwise(const LinearProduct& product, const at::Tensor& x, const at
 
 // Over the last dimension; fp32 -> fp32.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps);
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 // softmax(q k^T / sqrt(D)) v with q, k, v (B, H, T, D) -> (B, T, H D)
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal);

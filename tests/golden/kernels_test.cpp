@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels of models on processors against LibTorch's operators: batch norms with the activation after them, and depthwise
-// convolutions.
+// Kernels of models on processors against LibTorch's operators: batch norms with the activation after them, depthwise
+// convolutions, root mean square norms, rotary positions.
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/batch_norm.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/hardswish.h>
@@ -20,6 +22,7 @@
 #include "../../models/ops/batch_norm.hpp"
 #include "../../models/ops/depthwise.hpp"
 #include "../../models/ops/exponential.hpp"
+#include "../../models/ops/language_layers.hpp"
 #include "fixtures/harness/golden_fill.hpp"
 
 using namespace ddhost::test;
@@ -135,6 +138,39 @@ TEST_CASE("a layer is not taken for a depthwise convolution where channels are m
   CHECK_FALSE(ops::fits_depthwise(x, at::zeros({8, 1, 3, 5}), 8));
   CHECK_FALSE(ops::fits_depthwise(x.contiguous(), at::zeros({8, 1, 3, 3}), 8));
   CHECK_FALSE(ops::fits_depthwise(x.to(at::kDouble), at::zeros({8, 1, 3, 3}), 8));
+}
+
+TEST_CASE("a root mean square norm has the values and the input's gradient of its formula in fp64") {
+  const int64_t width = GENERATE(1, 15, 16, 22, 128), heads = GENERATE(1, 3);
+  CAPTURE(width, heads);
+  const at::Tensor in = filled("x", {2, 5, heads, width}), w = filled("w", {width}, 1.5);
+  const at::Tensor x = leaf(in), x_64 = leaf(in.to(at::kDouble)), dy = filled("dy", in.sizes());
+  const at::Tensor y = ops::autograd::rms_norm(x, w, 1e-6);
+  const at::Tensor expected =
+      x_64.mul(x_64.square().mean(-1, /*keepdim=*/true).add(1e-6).rsqrt()).mul(w.to(at::kDouble));
+  y.backward(dy);
+  expected.backward(dy.to(at::kDouble));
+  CHECK(distance(y, expected) < 1e-6);
+  CHECK(x.grad().sub(x_64.grad()).abs().max().item<double>() < 1e-5);  // of one element alone it is nearly 0
+  const at::Tensor trained = leaf(w);
+  ops::autograd::rms_norm(x, trained, 1e-6).backward(dy);  // by operators, since the kernel has no gradient of a weight
+  CHECK(trained.grad().defined());
+}
+
+TEST_CASE("rotary positions turn each pair by its angle, and gradients back") {
+  const int64_t width = GENERATE(2, 10, 64), heads = 3, T = 5, half = width / 2;
+  CAPTURE(width);
+  const at::Tensor in = filled("x", {2, T, heads, width}), angle = filled("angle", {T, half}, 1.0);
+  const at::Tensor angles = at::cat({angle, angle}, 1), cos = angles.cos(), sin = angles.sin();
+  const at::Tensor x = leaf(in), x_64 = leaf(in.to(at::kDouble)), dy = filled("dy", in.sizes());
+  const at::Tensor y = ops::autograd::rotated(x, cos, sin);
+  const at::Tensor c = cos.to(at::kDouble).unsqueeze(1), d = sin.to(at::kDouble).unsqueeze(1);
+  const at::Tensor swapped = at::cat({x_64.narrow(-1, half, half).neg(), x_64.narrow(-1, 0, half)}, -1);
+  const at::Tensor expected = x_64.mul(c).add(swapped.mul(d));
+  y.backward(dy);
+  expected.backward(dy.to(at::kDouble));
+  CHECK(distance(y, expected) < 1e-6);
+  CHECK(distance(x.grad(), x_64.grad()) < 1e-6);
 }
 
 TEST_CASE("exponential is exp within 2 units in the last place, with infinity, 0 and NaN at its ends") {
