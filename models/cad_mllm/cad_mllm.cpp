@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cad_mllm.hpp"
 
+#include "../ops/matrix.hpp"
+
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -304,7 +306,8 @@ Cost CadMllm::cost_of(const ddh_estimate_args& args) {
                   samples * lengths_.mean_targets,
                   config_.compute == at::kFloat ? 4.0 : 2.0,
                   prefix > 0 || program.units[args.position] != llm_units_.front(),
-                  device().by_operators()};
+                  device().by_operators(),
+                  ops::dtype_of(config_.compute)};
   return units_[static_cast<size_t>(program.units[args.position])].unit.cost(load);
 }
 

@@ -14,6 +14,7 @@
 #include <cmath>
 
 #include "../ops/language_layers.hpp"
+#include "../ops/products.hpp"
 #include "batch.hpp"
 #include "ddh/sdk/later_gradients.hpp"
 #include "ddh/sdk/torch/activations.hpp"
@@ -113,6 +114,14 @@ double kept_by_dropout(const LlmShape& s, const Load& load) {
          (load.narrow < wide ? 1 : 2) * block(N * wide * Q);
 }
 
+// The parts in which products compute the sum of their input's gradient: the most of the layers, (in, out) each.
+double most_parts(const Load& load, double rows, std::initializer_list<std::pair<int64_t, int64_t>> layers) {
+  int64_t most = 0;
+  for (const auto& [in, out] : layers)
+    most = std::max(most, ops::bytes_of_parts({static_cast<int64_t>(rows), in, out}, load.dtype));
+  return load.by_operators ? 0 : block(static_cast<double>(most));
+}
+
 // Products with frozen weights have a gradient of their input alone, adapters have both, attention has
 // twice as many, or 2.5 times where it computes the probabilities again.
 Cost layer_cost(const LlmShape& s, const LoraShape& lora, const Load& load) {
@@ -147,7 +156,8 @@ Cost layer_cost(const LlmShape& s, const LoraShape& lora, const Load& load) {
           kept,
           stream,
           std::max(stream, of_mask),
-          2 * stream + std::max(2 * of_product + later, of_product + 2 * narrowed)};
+          2 * stream + std::max(2 * of_product + later, of_product + 2 * narrowed) +
+              most_parts(load, N, {{s.width, s.mlp_width}, {s.width, s.heads * s.head_dim}})};
 }
 
 Unit layer(const Config& config, int64_t index) {
@@ -255,7 +265,7 @@ Unit head(const Config& config) {
                 stream + block(4 * load.rows * C) + block(4 * load.rows) + logits,
                 stream,
                 logits + (load.narrow < 4 ? block(load.narrow * load.rows * V) : 0),
-                2 * logits};
+                2 * logits + most_parts(load, load.rows, {{config.llm.width, config.llm.vocab}})};
   };
   return unit;
 }

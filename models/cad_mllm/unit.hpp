@@ -55,6 +55,7 @@ struct Load {
   double narrow;           // bytes of an element of the compute dtype
   bool input_learns;       // else the unit's input needs no gradient
   bool by_operators;       // attention keeps its probabilities
+  int32_t dtype;           // compute dtype
 };
 // Of a unit in training: products count as two operations for each multiplication; what autograd keeps for the backward,
 // the unit's input included.

@@ -55,8 +55,7 @@ class Cnn::UnitCall final : public Call {
                                        const ops::autograd::ConvolutionOptions& o) override {
     const at::Tensor &w = params_[weight], bias = has_bias ? params_[weight + 1] : at::Tensor();
     if (!ops::autograd::is_pointwise(x, w, o)) return ops::autograd::convolution(x, w, bias, o);
-    const auto product = [this](const auto&... operands) { return cnn_.product(operands...); };
-    return ops::autograd::pointwise(product, x, w, bias);
+    return ops::autograd::pointwise(*cnn_.products_, x, w, bias);
   }
   [[nodiscard]] at::Tensor dropout(const at::Tensor& x, double probability) override {
     return cnn_.dropout(run_, x, probability, site_++);
@@ -73,7 +72,7 @@ class Cnn::UnitCall final : public Call {
       ddh::fail(DDH_FAILED_PRECONDITION, "batch norm '", n.name, "' has no variance over a micro-batch of one image, ",
                 "where each channel has one value; ",
                 "set data.micro_batch to 2 or more, and data.drop_last=true where the last one of an epoch has one");
-    if (cnn_.fuses_norms_) return fused_norm(run, x, weight, bias, n);
+    if (cnn_.ways_.fuses_norms) return fused_norm(run, x, weight, bias, n);
     return cnn_.batch_norm(run, x, weight, bias, {n.mean_buffer, n.variance_buffer, int64_t{n.batches_buffer}},
                            n.momentum, n.eps);
   }
@@ -105,12 +104,17 @@ Cnn::Cnn(const ddh_create& create)
       compute_(ops::compute_type(host, "cnn")),
       products_(host, device(), "cnn", compute_),
       layout_(takes_channels_last(host) ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Preserve),
-      fuses_norms_(layout_ == at::MemoryFormat::ChannelsLast && !device().by_operators() && compute_ != at::kHalf &&
-                   !host.flag("model.sync_batch_norm")),
-      net_(make_net(net_options(host, image_shape(), loader_.classes(), fuses_norms_))),
+      ways_(ways()),
+      net_(make_net(net_options(host, image_shape(), loader_.classes(), ways_))),
       desc_("cnn " + host.text("model.network")) {
   if (host.flag("model.sync_batch_norm")) sync_batch_norm();
   build_description();
+}
+
+Ways Cnn::ways() const {
+  const bool channels_last = layout_ == at::MemoryFormat::ChannelsLast;
+  const bool own_kernels = channels_last && !device().by_operators() && compute_ != at::kHalf;
+  return {channels_last, own_kernels, own_kernels && !host.flag("model.sync_batch_norm")};
 }
 
 at::Tensor Cnn::product(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b) {
@@ -118,8 +122,8 @@ at::Tensor Cnn::product(const at::Tensor& x, const at::Tensor& w, const std::opt
 }
 
 void Cnn::prepare() {
-  const auto [in, out] = net_.widest_product();
-  products_.settle({host.i64("data.micro_batch"), in, out});
+  const Unit::Product widest = net_.widest_product();
+  products_.settle({host.i64("data.micro_batch") * widest.rows, widest.in, widest.out});
 }
 
 Shape Cnn::image_shape() const {
@@ -339,8 +343,9 @@ void Cnn::add_peaks(const ddh_estimate_args& args, ddh_estimate& out) {
   // oneDNN's, as they were measured: a weight in its layout, and a gradient in its layout beside the plain one; with
   // channels_last the weight is copied first, and the gradient once more.
   const bool copies_twice = layout_ == at::MemoryFormat::ChannelsLast;
-  const Unit::WeightCopies copies =
+  Unit::WeightCopies copies =
       device().where().is_cpu() ? Unit::WeightCopies{copies_twice ? 2 : 1, copies_twice ? 3 : 1} : Unit::WeightCopies{};
+  copies.has_parts = !device().by_operators();
   const Unit::Peaks peaks = u.peaks(B, compute_, before != nullptr && !follows_frozen, copies);
   // The last one gives a loss, whose operators have three tensors like the logits.
   const double of_loss =

@@ -48,6 +48,7 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
  private:
   class UnitCall;
   [[nodiscard]] Shape image_shape() const;
+  [[nodiscard]] Ways ways() const;
   ddh_batch* give_away(images::ImageBatch images);
   void build_description();
   [[nodiscard]] const Unit* unit_before(int32_t unit) const;  // whose result it takes; nullptr: none
@@ -66,7 +67,7 @@ class DDH_HIDDEN Cnn final : public ddh::TorchModel {
   const at::ScalarType compute_;
   ops::ModelProducts products_;
   const at::MemoryFormat layout_;
-  const bool fuses_norms_;  // batch norms are those of ops/batch_norm.hpp
+  const Ways ways_;
   const Net net_;
   ddh::ModelDesc desc_;
 };

@@ -40,9 +40,8 @@ constexpr ddh::Option kOwnOptions[] = {
     {"sync_batch_norm", "boolean", "false", "",
      "batch norms use the statistics of a micro-batch of all ranks together, not of each rank alone"},
     {"channels_last", "boolean", "true", "",
-     "tensors hold the channels of a pixel side by side, as torch.channels_last does, which is faster; false: the "
-     "pixels "
-     "of a channel"},
+     "true: tensors hold the channels of a pixel side by side (NHWC), as torch.channels_last does, which is faster; "
+     "false: the pixels of a channel side by side (NCHW), as conv3d always does"},
     {"dropout", "number", "-1", R"("minimum": -1, "maximum": 0.9)",
      "dropout before dense layers; -1: 0 for resnet9, 0.2 for plain heads of MobileNets and EfficientNet, else 0.5"},
     {"stochastic_depth", "number", "-1", R"("minimum": -1, "maximum": 0.9)",
@@ -117,9 +116,9 @@ int64_t least_side(const ddh::Host& host) {
   return side;
 }
 
-NetOptions net_options(const ddh::Host& host, Shape image, int64_t classes, bool fuses_norms) {
+NetOptions net_options(const ddh::Host& host, Shape image, int64_t classes, Ways ways) {
   NetOptions o;
-  o.fuses_norms = fuses_norms;
+  o.ways = ways;
   o.network = host.text("model.network");
   o.image = image;
   o.classes = classes;

@@ -15,6 +15,6 @@ int64_t frames_of(const ddh::Host& host);
 // The smallest images that the network basic takes, with these widths and this padding; 0: another network.
 int64_t least_side(const ddh::Host& host);
 // Throws ddh::Error.
-NetOptions net_options(const ddh::Host& host, Shape image, int64_t classes, bool fuses_norms = false);
+NetOptions net_options(const ddh::Host& host, Shape image, int64_t classes, Ways ways = {});
 
 }  // namespace cnn

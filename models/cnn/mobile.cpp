@@ -101,7 +101,7 @@ void mobilenet_v2_features(Net& net, const NetOptions& o, const std::string& pre
 }
 
 Net mobilenet_v2(const NetOptions& o) {
-  Net net(o.image, o.fuses_norms);
+  Net net(o.image, o.ways);
   mobilenet_v2_features(net, o, "features.");
   if (o.dense_head) {
     dense_head(net, o, /*has_norm=*/false);
@@ -134,7 +134,7 @@ Net mobilenet_v3(const NetOptions& o) {
       {5, 672, 160, true, true, 2}, {5, 960, 160, true, true, 1}, {5, 960, 160, true, true, 1}};
   const bool is_small = o.network == "mobilenet_v3_small";
   const Style hard{&Unit::hard_swish, 1e-3, 0.01}, soft{&Unit::relu, 1e-3, 0.01};
-  Net net(o.image, o.fuses_norms);
+  Net net(o.image, o.ways);
   conv_norm(net.unit("features.0"), hard, "features.0", 16, 3, o.stem()).hard_swish();
   int index = 1;
   for (const Row& row : is_small ? kSmall : kLarge) {
@@ -188,7 +188,7 @@ void efficientnet_b0_features(Net& net, const NetOptions& o, const std::string& 
 }
 
 Net efficientnet_b0(const NetOptions& o) {
-  Net net(o.image, o.fuses_norms);
+  Net net(o.image, o.ways);
   efficientnet_b0_features(net, o, "features.");
   if (o.dense_head) {
     dense_head(net, o, /*has_norm=*/true);

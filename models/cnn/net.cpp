@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "../ops/autograd_layers.hpp"
+#include "../ops/matrix.hpp"
 #include "ddh/sdk/later_gradients.hpp"
 #include "ddh/sdk/torch/activations.hpp"
 
@@ -81,6 +82,14 @@ double lstm_workspace_bytes(const LstmShape& s, at::ScalarType type, at::Device 
   }
 }
 
+// The parts in which the sum of the input's gradient is computed.
+double parts_of(const Unit::Product& p, double n_samples, at::ScalarType type) {
+  const auto rows = static_cast<int64_t>(n_samples) * p.rows;
+  if (rows == 0) return 0;
+  return ddh::ActivationAllocator::block_bytes(
+      static_cast<double>(ops::bytes_of_parts({rows, p.in, p.out}, ops::dtype_of(type))));
+}
+
 at::Tensor run_layers(const std::vector<Layer>& layers, Call& call, at::Tensor x) {
   for (const Layer& layer : layers) x = layer(call, x);
   return x;
@@ -103,8 +112,13 @@ Unit& Unit::conv(const std::string& name, int64_t out, int64_t kernel, ConvOptio
   const size_t w = param(name + ".weight", {out, in, kernel, kernel}, weight);
   if (o.bias) param(name + ".bias", {out}, o.start == Start::kTorch ? uniform(bound) : kZero);
   count_flops(2.0 * static_cast<double>(to.numel()) * static_cast<double>(fan_in));
+  const bool is_pointwise = kernel == 1 && o.stride == 1 && o.padding == 0 && o.groups == 1;
+  const bool is_depthwise = o.groups == shape_.channels && out == o.groups && !o.bias && kernel <= 5;
   pass(to, kInput);
-  steps_.back().conv_weight = out * fan_in;
+  if (ways_.own_kernels && is_pointwise)
+    steps_.back().product = {to.frames * to.height * to.width, in, out};
+  else if (!ways_.own_kernels || !is_depthwise)
+    steps_.back().conv_weight = out * fan_in;
   return add([w, o](Call& call, const at::Tensor& x) {
     return call.convolution(x, w, o.bias, {o.stride, o.padding, o.groups});
   });
@@ -120,7 +134,7 @@ Unit& Unit::batch_norm(const std::string& name, double eps, double momentum) {
   norm.variance.assign(static_cast<size_t>(channels), 1);
   norm.eps = eps, norm.momentum = momentum;
   pass(shape_, kInput);
-  steps_.back().is_norm = !fuses_;
+  steps_.back().is_norm = !ways_.fuses_norms;
   // Statistics of the micro-batch: for the backward, and for the running statistics, with the number of micro-batches.
   for (int i = 0; i < 4; ++i) keep({channels, sizeof(float), true});
   keep({1, sizeof(int64_t), true});
@@ -138,6 +152,7 @@ Unit& Unit::linear(const std::string& name, int64_t out, std::optional<ddh::Para
   param(name + ".bias", {out}, init ? kZero : torch);
   count_flops(2.0 * static_cast<double>(shape_.frames * in * out));
   pass({out, 1, 1, shape_.frames}, kInput);
+  steps_.back().product = {shape_.frames, in, out};
   params_[w].grad_block = ddh::grad_block_of(params_[w].shape);
   return add([w](Call& call, const at::Tensor& x) { return call.linear(x, w); });
 }
@@ -180,7 +195,10 @@ Unit& Unit::average_pool(int64_t side) {
 }
 
 Unit& Unit::flatten() {
-  shape_ = {shape_.frame_numel(), 1, 1, shape_.frames};
+  const Shape flat{shape_.frame_numel(), 1, 1, shape_.frames};
+  const bool copies = ways_.channels_last && shape_.channels > 1 && shape_.channels < shape_.frame_numel();
+  if (copies) pass(flat, kNothing);
+  shape_ = flat;
   return add([](Call&, const at::Tensor& x) { return x.flatten(1); });
 }
 
@@ -254,7 +272,7 @@ Unit& Unit::flatten_volume() {
 Unit& Unit::dropout(double probability) {
   if (probability == 0) return *this;
   keep({shape_.numel()});  // factors
-  pass(shape_, kInput);
+  pass(shape_, kNothing);
   return add([probability](Call& call, const at::Tensor& x) { return call.dropout(x, probability); });
 }
 
@@ -263,6 +281,7 @@ Unit& Unit::residual(double drop, const std::function<void(Unit&)>& body, const 
   std::vector<Layer> before = std::move(layers_);
   const auto branch = [&](const std::function<void(Unit&)>& make) {
     layers_.clear();
+    last_norm_ = nullptr;
     shape_ = in;
     if (make) make(*this);
     return std::move(layers_);
@@ -288,6 +307,7 @@ Unit& Unit::squeeze_excite(const std::string& name, int64_t squeezed, Gate gate)
   const Shape in = shape_;
   std::vector<Layer> before = std::move(layers_);
   layers_.clear();
+  last_norm_ = nullptr;
   average_pool(1).conv(name + ".fc1", squeezed, 1, {.start = start});
   hard ? relu() : silu();
   conv(name + ".fc2", channels, 1, {.start = start});
@@ -418,8 +438,9 @@ Unit::Peaks Unit::peaks(double n_samples, at::ScalarType type, bool gives_input_
     const double gradients =
         (is_last ? 0 : block(step.out)) + ((gives ? 1 : 0) + (step.is_norm ? 1 : 0)) * block(step.in);
     const double result = (is_last && keeps_result ? 0 : of_result) + of_result;  // and its gradient
+    const double parts = copies.has_parts && gives ? parts_of(step.product, n_samples, type) : 0;
     most.backward = std::max(most.backward, kept_to[s] + result + gradients + of_weights + own.block + later +
-                                                copies.backward * of_copy - whole);
+                                                copies.backward * of_copy + parts - whole);
     if (own.block > 0) later += block(step.in) + block(step.out);
   }
   if (type != at::kFloat)
@@ -429,13 +450,19 @@ Unit::Peaks Unit::peaks(double n_samples, at::ScalarType type, bool gives_input_
   return most;
 }
 
-std::pair<int64_t, int64_t> Net::widest_product() const {
-  std::pair<int64_t, int64_t> widest{1, 1};
+Unit::Product Unit::widest_product() const {
+  Product widest;
+  for (const Step& step : steps_) {
+    if (step.product.in * step.product.out > widest.in * widest.out) widest = step.product;
+  }
+  return widest;
+}
+
+Unit::Product Net::widest_product() const {
+  Unit::Product widest{1, 1, 1};
   for (const auto& unit : units_) {
-    for (const ParamSpec& p : unit->params()) {
-      const bool is_matrix = p.shape.size() == 2 || (p.shape.size() == 4 && p.shape[2] == 1 && p.shape[3] == 1);
-      if (is_matrix && p.shape[0] * p.shape[1] > widest.first * widest.second) widest = {p.shape[1], p.shape[0]};
-    }
+    const Unit::Product of_unit = unit->widest_product();
+    if (of_unit.in * of_unit.out > widest.in * widest.out) widest = of_unit;
   }
   return widest;
 }
@@ -460,7 +487,7 @@ double Unit::backward_flops(bool gives_input_gradient) const {
 }
 
 Unit& Unit::activation(ops::Activation kind, at::Tensor (*function)(const at::Tensor&), unsigned keeps) {
-  if (fuses_ && last_norm_ != nullptr) {
+  if (ways_.fuses_norms && last_norm_ != nullptr) {
     std::exchange(last_norm_, nullptr)->activation = kind;
     return *this;
   }

@@ -3,7 +3,7 @@
 // cnn/net.hpp: a network as a list of units, and the builder that the definitions of networks call layer by layer. The
 // builder follows the shape of a sample through the layers, so it knows sizes of weights, FLOPs and activations.
 //
-//   Net net({3, 32, 32});
+//   Net net({3, 32, 32}, {});
 //   net.unit("block 1").conv("conv1", 32, 3, {.padding = 1}).relu().max_pool(2);
 //   net.unit("head").flatten().dropout(0.5).linear("fc", 10);
 #pragma once
@@ -31,6 +31,13 @@ struct Shape {
   int64_t frames = 1;
   [[nodiscard]] int64_t frame_numel() const { return channels * height * width; }
   [[nodiscard]] int64_t numel() const { return frames * frame_numel(); }
+};
+
+// How layers are computed, which changes what they keep.
+struct Ways {
+  bool channels_last = false;  // NHWC: tensors hold the channels of a pixel side by side
+  bool own_kernels = false;    // then: convolutions 1 x 1 by model.matmul, depthwise ones by ops/depthwise.hpp
+  bool fuses_norms = false;    // then: a batch norm with the activation after it by ops/batch_norm.hpp
 };
 
 // Running statistics of a batch norm, and their places in the model's description.
@@ -87,8 +94,7 @@ struct ConvOptions {
 
 class DDH_HIDDEN Unit {
  public:
-  // `fuses`: an activation after a batch norm is computed with it, and what lies between is not kept.
-  Unit(std::string name, Shape in, bool fuses) : name_(std::move(name)), fuses_(fuses), shape_(in) {}
+  Unit(std::string name, Shape in, Ways ways) : name_(std::move(name)), ways_(ways), shape_(in) {}
   Unit(const Unit&) = delete;
   Unit& operator=(const Unit&) = delete;
 
@@ -128,6 +134,11 @@ class DDH_HIDDEN Unit {
   // FLOPs of convolutions and products for one sample; a multiplication and an addition count as two. The backward of
   // trained layers: two products each, but for the first of them if its input needs no gradient.
   [[nodiscard]] double flops() const;
+  // A layer that model.matmul computes, for one sample.
+  struct Product {
+    int64_t rows = 0, in = 0, out = 0;
+  };
+  [[nodiscard]] Product widest_product() const;
   [[nodiscard]] double backward_flops(bool gives_input_gradient) const;
   // Bytes that autograd keeps for the backward, with the unit's result, in the allocator's blocks; `type` is the compute
   // dtype.
@@ -140,6 +151,7 @@ class DDH_HIDDEN Unit {
   // Tensors like a convolution's weight that the library makes in its own layouts, beside the gradient.
   struct WeightCopies {
     int forward = 0, backward = 0;
+    bool has_parts = false;  // sums of products in parts (ops::bytes_of_parts)
   };
   [[nodiscard]] Peaks peaks(double n_samples, at::ScalarType type, bool gives_input_gradient,
                             WeightCopies copies) const;
@@ -167,7 +179,7 @@ class DDH_HIDDEN Unit {
   Unit& activation(ops::Activation kind, at::Tensor (*function)(const at::Tensor&), unsigned keeps);
 
   std::string name_;
-  const bool fuses_;
+  const Ways ways_;
   Shape shape_;
   std::vector<ParamSpec> params_;
   std::deque<Norm> norms_;  // layers point at elements
@@ -187,8 +199,9 @@ class DDH_HIDDEN Unit {
     int64_t in, out;
     bool keeps_in, keeps_out;  // in kept_, before the step or by it
     bool is_norm;
-    int64_t conv_weight;             // numel of its weight, if it is a convolution
+    int64_t conv_weight;             // numel of its weight, if the library computes its convolution
     size_t first_kept, first_param;  // what is below is kept, or belongs, to earlier steps
+    Product product{};
   };
   [[nodiscard]] double block_of(const Kept& kept, double n_samples, at::ScalarType type) const;
   std::vector<Step> steps_;
@@ -200,7 +213,7 @@ class DDH_HIDDEN Unit {
 
 class DDH_HIDDEN Net {
  public:
-  explicit Net(Shape in, bool fuses = false) : in_(in), fuses_(fuses) {}
+  Net(Shape in, Ways ways) : in_(in), ways_(ways) {}
   // Adds a unit whose input is the result of the unit before.
   Unit& unit(const std::string& name) { return add(name, units_.empty() ? in_ : units_.back()->shape()); }
   // Adds a unit whose input is the pixels again. The result of the unit before waits for a join.
@@ -218,15 +231,13 @@ class DDH_HIDDEN Net {
     return u;
   }
   [[nodiscard]] const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
-  // Inputs and outputs of the largest dense layer or convolution 1 x 1.
-  [[nodiscard]] std::pair<int64_t, int64_t> widest_product() const;
+  // That with the largest weight.
+  [[nodiscard]] Unit::Product widest_product() const;
 
  private:
-  Unit& add(const std::string& name, Shape in) {
-    return *units_.emplace_back(std::make_unique<Unit>(name, in, fuses_));
-  }
+  Unit& add(const std::string& name, Shape in) { return *units_.emplace_back(std::make_unique<Unit>(name, in, ways_)); }
   const Shape in_;
-  const bool fuses_;
+  const Ways ways_;
   int64_t waiting_ = 0;  // channels
   std::vector<std::unique_ptr<Unit>> units_;
 };

@@ -15,7 +15,7 @@ struct NetOptions {
   std::string network;  // "basic", "vgg16", "mobilenet_v2", ...
   Shape image;
   int64_t classes = 0;
-  bool fuses_norms = false;                    // batch norms with the activations after them (ops/batch_norm.hpp)
+  Ways ways;
   double dropout = -1, stochastic_depth = -1;  // below 0: the network's own
   int64_t stem_stride = 0;                     // of the first convolution of MobileNets and EfficientNet; 0: 2
   bool freeze_features = false;                // the trunk is not trained

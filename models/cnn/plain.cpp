@@ -11,7 +11,7 @@ namespace cnn {
 
 // Convolutions 3 x 3 with ReLU and a pool of 2, then two dense layers. Batch norms are the option batch_norm's.
 Net basic(const NetOptions& o) {
-  Net net(o.image, o.fuses_norms);
+  Net net(o.image, o.ways);
   const double dropped = o.dropout_or(0.5);
   int i = 0;
   for (const int64_t width : o.widths) {
@@ -34,7 +34,7 @@ Net vgg(const NetOptions& o) {
                                  : depth == "13" ? std::vector<int>{2, 2, 2, 2, 2}
                                  : depth == "16" ? std::vector<int>{2, 2, 3, 3, 3}
                                                  : std::vector<int>{2, 2, 4, 4, 4};
-  Net net(o.image, o.fuses_norms);
+  Net net(o.image, o.ways);
   int index = 0;  // among torchvision's features
   const auto feature = [&index] { return "features." + std::to_string(index); };
   for (size_t stage = 0; stage < convs.size(); ++stage) {
@@ -59,7 +59,7 @@ Net vgg(const NetOptions& o) {
 // After the DAWNBench entries for CIFAR-10 (Page 2018): stages of one convolution and a pool, two of them with a residual
 // block, and a maximum over the remaining image.
 Net resnet9(const NetOptions& o) {
-  Net net(o.image, o.fuses_norms);
+  Net net(o.image, o.ways);
   const auto conv = [](Unit& u, const std::string& name, int64_t width) {
     u.conv(name + ".conv", width, 3, {.padding = 1, .bias = false, .start = Start::kKaimingOut});
     u.batch_norm(name + ".bn").relu();

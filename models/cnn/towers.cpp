@@ -37,7 +37,7 @@ void add_lstms(Net& net, Unit& first, const NetOptions& o) {
 }  // namespace
 
 Net cnn_lstm(const NetOptions& o) {
-  Net net(o.image, o.fuses_norms);
+  Net net(o.image, o.ways);
   int i = 0;
   for (const int64_t width : o.widths) {
     const std::string name = "conv" + std::to_string(++i);
@@ -49,7 +49,7 @@ Net cnn_lstm(const NetOptions& o) {
 
 // The names of the trunk are torchvision's, so a file of MobileNetV2 fills it.
 Net pretrained_cnn_lstm(const NetOptions& o) {
-  Net net(o.image, o.fuses_norms);
+  Net net(o.image, o.ways);
   mobilenet_v2_features(net, o, "features.");
   add_lstms(net, net.unit("lstm1").average_pool(1), o);
   return net;
@@ -57,7 +57,7 @@ Net pretrained_cnn_lstm(const NetOptions& o) {
 
 // Convolutions 3 x 3 x 3 that keep the size, each with a pool of 2, over the frames too while there are two of them.
 Net conv3d(const NetOptions& o) {
-  Net net(o.image, o.fuses_norms);
+  Net net(o.image, o.ways);
   int i = 0;
   for (const int64_t width : o.widths) {
     const std::string name = "conv" + std::to_string(++i);
@@ -73,7 +73,7 @@ Net conv3d(const NetOptions& o) {
 }
 
 Net ensemble(const NetOptions& o) {
-  Net net(o.image, o.fuses_norms);
+  Net net(o.image, o.ways);
   mobilenet_v2_features(net, o, "mobilenet.");
   tower_head(net, o, "head_m");
   efficientnet_b0_features(net, o, "efficientnet.");
@@ -84,7 +84,7 @@ Net ensemble(const NetOptions& o) {
 }
 
 Net two_stream(const NetOptions& o) {
-  Net net(o.image, o.fuses_norms);
+  Net net(o.image, o.ways);
   mobilenet_v2_features(net, o, "mobilenet.");
   tower_head(net, o, "head_m");
   small_tower(net, o);

@@ -3,8 +3,6 @@
 
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -16,9 +14,9 @@
 
 #include <limits>
 
+#include "attention_kernels.hpp"
 #include "attention_tiles.hpp"
 #include "ddh/sdk/torch/determinism.hpp"
-#include "one_thread.hpp"
 #include "qkv.hpp"
 
 namespace ops {
@@ -45,39 +43,41 @@ void explicit_attention_backward(const DropoutPlace& place, const Qkv& h, const 
   d.k.copy_(at::matmul(d_scores.transpose(2, 3), h.q));
 }
 
-// Calls body(dim, first, n) for a range of samples or heads on each thread. A head's result does not depend on the others. MKL
-// plans a product by the number of threads, so each of these tells it that it is alone.
-template <class Body>
-void for_heads(const AttentionShape& s, const Body& body) {
-  const int64_t threads = at::get_num_threads(), dim = s.B >= threads ? 0 : 1, size = dim == 0 ? s.B : s.H;
-  const int64_t n = (size + threads - 1) / threads;
-  ddh::for_pieces(n == 0 ? 0 : (size + n - 1) / n, [&](int64_t i) {
-    const OneThread one;
-    body(dim, i * n, std::min(n, size - i * n));
-  });
+// Rows of sample b and head h of x (B, H, T, D).
+HeadRows rows_of(const at::Tensor& x, int64_t b, int64_t h) {
+  return {x.const_data_ptr<float>() + b * x.stride(0) + h * x.stride(1), x.stride(2)};
+}
+HeadResult result_of(const at::Tensor& x, int64_t b, int64_t h) {
+  return {x.mutable_data_ptr<float>() + b * x.stride(0) + h * x.stride(1), x.stride(2)};
 }
 
-// LibTorch's fused attention, which has no dropout.
+// Calls body(b, h, memory of the thread) for each head of each sample.
+template <class Body>
+void for_heads(const AttentionShape& s, int64_t numel_of_thread, const Body& body) {
+  const int64_t heads = s.B * s.H, threads = std::min<int64_t>(at::get_num_threads(), heads);
+  const at::Tensor memory = at::empty({threads, numel_of_thread}, at::kFloat);
+  auto* const first = memory.mutable_data_ptr<float>();
+  ddh::for_pieces(heads, [&](int64_t i) { body(i / s.H, i % s.H, first + at::get_thread_num() * numel_of_thread); });
+}
+
 void fused_attention(const AttentionShape& s, const Qkv& all, AttentionSaved& saved, const at::Tensor& out) {
+  const HeadShape head{s.T, s.D, s.causal};
   saved.log_sum_exp = at::empty({s.B, s.H, s.T}, out.options());
-  for_heads(s, [&](int64_t dim, int64_t first, int64_t n) {
-    const Qkv h = all.part(dim, first, n);
-    const auto [part, sums] = at::_scaled_dot_product_flash_attention_for_cpu(h.q, h.k, h.v, 0.0, s.causal);
-    out.narrow(dim, first, n).copy_(part);
-    saved.log_sum_exp.narrow(dim, first, n).copy_(sums);
+  auto* const sums = saved.log_sum_exp.mutable_data_ptr<float>();
+  for_heads(s, attend_numel(head), [&, run = head_kernels().forward](int64_t b, int64_t h, float* memory) {
+    run(head, rows_of(all.q, b, h), rows_of(all.k, b, h), rows_of(all.v, b, h), result_of(out, b, h),
+        sums + (b * s.H + h) * s.T, memory);
   });
 }
 
 void fused_attention_backward(const AttentionShape& s, const Qkv& all, const at::Tensor& attended,
                               const at::Tensor& d_out, const AttentionSaved& saved, const Qkv& d) {
-  for_heads(s, [&](int64_t dim, int64_t first, int64_t n) {
-    const auto of = [&](const at::Tensor& x) { return x.narrow(dim, first, n); };
-    const Qkv h = all.part(dim, first, n), d_part = d.part(dim, first, n);
-    const auto [d_q, d_k, d_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        of(d_out), h.q, h.k, h.v, of(attended), of(saved.log_sum_exp), 0.0, s.causal);
-    d_part.q.copy_(d_q);
-    d_part.k.copy_(d_k);
-    d_part.v.copy_(d_v);
+  const HeadShape head{s.T, s.D, s.causal};
+  const auto* const sums = saved.log_sum_exp.const_data_ptr<float>();
+  for_heads(s, attend_backward_numel(head), [&, run = head_kernels().backward](int64_t b, int64_t h, float* memory) {
+    run(head, rows_of(all.q, b, h), rows_of(all.k, b, h), rows_of(all.v, b, h), rows_of(attended, b, h),
+        rows_of(d_out, b, h), sums + (b * s.H + h) * s.T,
+        {result_of(d.q, b, h), result_of(d.k, b, h), result_of(d.v, b, h)}, memory);
   });
 }
 

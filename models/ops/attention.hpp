@@ -19,7 +19,7 @@ struct AttentionShape {
 
 // How attention is computed.
 enum class AttentionWay {
-  kFused,     // LibTorch's flash attention for processors: without dropout
+  kFused,     // on processors without dropout: kernels whose probabilities are computed again in the backward
   kFlash,     // that for GPUs: in 16 bits, without dropout, heads of at most 192 elements, a multiple of 8
   kTiled,     // on processors with dropout: tiles whose probabilities are computed again in the backward
   kExplicit,  // by operators: a product, a mask and a softmax; the probabilities are kept

@@ -72,14 +72,13 @@ at::Tensor linear(Products& products, const at::Tensor& x, const at::Tensor& wei
 }
 
 bool is_pointwise(const at::Tensor& x, const at::Tensor& weight, const ConvolutionOptions& o) {
-  return has_kernels(x) && has_rows_of_channels(x) && weight.size(2) == 1 && weight.size(3) == 1 && o.stride == 1 &&
-         o.padding == 0 && o.groups == 1;
+  return takes_own_kernels(x) && has_rows_of_channels(x) && weight.size(2) == 1 && weight.size(3) == 1 &&
+         o.stride == 1 && o.padding == 0 && o.groups == 1;
 }
 
-at::Tensor pointwise(const LinearProduct& product, const at::Tensor& x, const at::Tensor& weight,
-                     const at::Tensor& bias) {
+at::Tensor pointwise(Products& products, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const at::Tensor rows = x.permute({0, 2, 3, 1}).reshape({-1, x.size(1)});
-  const at::Tensor y = product(rows, weight.view({weight.size(0), -1}), given(bias));
+  const at::Tensor y = linear(products, rows, weight.view({weight.size(0), -1}), given(bias));
   return y.view({x.size(0), x.size(2), x.size(3), weight.size(0)}).permute({0, 3, 1, 2});
 }
 

@@ -6,7 +6,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
 #include <optional>
 
 #include "products.hpp"
@@ -27,14 +26,12 @@ struct ConvolutionOptions {
 at::Tensor convolution(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                        const ConvolutionOptions& o = {});
 
-// Whether a convolution is a product of matrices with the pixels of x as rows, which are in host memory as they are.
+// Whether a convolution is a product of matrices whose rows are the pixels of x: 1 x 1 with stride 1 and neither padding nor groups,
+// on images in NHWC that kernels of ops/ read.
 bool is_pointwise(const at::Tensor& x, const at::Tensor& weight, const ConvolutionOptions& o);
 // That product. oneDNN's convolution brings the weight into a layout of its own each time, which takes longer than the product
 // where images are small.
-using LinearProduct =
-    std::function<at::Tensor(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias)>;
-at::Tensor pointwise(const LinearProduct& product, const at::Tensor& x, const at::Tensor& weight,
-                     const at::Tensor& bias);
+at::Tensor pointwise(Products& products, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 // Over the last dimension; fp32 -> fp32.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "batch_norm.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -112,6 +113,8 @@ NormedBatch batch_norm(const at::Tensor& x, const at::Tensor& weight, const at::
 
 at::Tensor normalized(const at::Tensor& x, const at::Tensor& mean, const at::Tensor& variance, const at::Tensor& weight,
                       const at::Tensor& bias, double eps, Activation activation) {
+  if (at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad() || bias.requires_grad()))
+    ddh::fail(DDH_INTERNAL, "a batch norm by given statistics has no gradient, but its input or weight is trained");
   at::Tensor scale = at::empty_like(mean);
   for (int64_t c = 0; c < scale.numel(); ++c)
     floats(scale)[c] = static_cast<float>(static_cast<double>(weight.const_data_ptr<float>()[c]) /

@@ -15,7 +15,7 @@ struct DDH_HIDDEN NormedBatch {
   at::Tensor mean, variance;  // (C) fp32; the variance is divided by count - 1, as running statistics are
 };
 
-// x (N, C, H, W) or (N, C), which has_kernels (ops/rows.hpp); weight and bias (C) fp32.
+// x (N, C, H, W) or (N, C), which takes_own_kernels (ops/rows.hpp); weight and bias (C) fp32.
 NormedBatch batch_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
                        Activation activation);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "attention_kernels.hpp"
 #include "attention_tiles.hpp"
 #include "ddh/sdk/torch/activations.hpp"
 #include "products.hpp"
@@ -35,11 +36,10 @@ double attention_backward_bytes(const BlockSizes& s) {
       return (is_narrow ? of_qkv : 0) + (s.drops ? 3 : 2) * block(a.B * a.H * a.T * a.T * kWide) + of_stream;
     case AttentionWay::kTiled:
       return (is_narrow ? of_qkv : 0) + block(tiled_backward_numel(a) * kWide);
-    case AttentionWay::kFused: {  // in fp32, and the parts of the threads
-      const int64_t threads = at::get_num_threads(), of_parts = a.B >= threads ? a.B : a.H;
-      const int64_t n = std::max<int64_t>(1, (of_parts + threads - 1) / threads), n_parts = (of_parts + n - 1) / n;
+    case AttentionWay::kFused: {  // in fp32, and the memory of the threads
+      const int64_t threads = std::min<int64_t>(at::get_num_threads(), a.B * a.H);
       return (is_narrow ? of_qkv + of_stream : 0) +
-             3.0 * static_cast<double>(n_parts) * block(rows * C * kWide * n / of_parts);
+             block(threads * attend_backward_numel({a.T, a.D, a.causal}) * kWide);
     }
   }
   return 0;

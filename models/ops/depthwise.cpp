@@ -63,8 +63,8 @@ struct Depthwise : torch::autograd::Function<Depthwise> {
 }  // namespace
 
 bool fits_depthwise(const at::Tensor& x, const at::Tensor& weight, int64_t groups) {
-  return has_kernels(x) && has_rows_of_channels(x) && groups > 1 && groups == x.size(1) && weight.size(0) == groups &&
-         weight.size(2) == weight.size(3) && weight.size(2) * weight.size(3) <= kMostTaps;
+  return takes_own_kernels(x) && has_rows_of_channels(x) && groups > 1 && groups == x.size(1) &&
+         weight.size(0) == groups && weight.size(2) == weight.size(3) && weight.size(2) * weight.size(3) <= kMostTaps;
 }
 
 at::Tensor depthwise(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding) {

@@ -21,11 +21,12 @@ DDH_SIMD_INLINE void store(float* to, float x) { *to = x; }
 DDH_SIMD_INLINE void store(uint16_t* to, float x) { *to = ddh::Bf16::from_f32(x); }
 
 template <Activation kKind>
-struct Function {
+struct Activated {
   DDH_SIMD_BODY float value(float a) {
-    if constexpr (kKind == Activation::kRelu) return a > 0 ? a : 0.0F;
-    if constexpr (kKind == Activation::kRelu6) return a > 6 ? 6.0F : a > 0 ? a : 0.0F;
-    if constexpr (kKind == Activation::kHardSwish) return a * Function<Activation::kRelu6>::value(a + 3) * (1.0F / 6);
+    // NaN stays NaN.
+    if constexpr (kKind == Activation::kRelu) return a < 0 ? 0.0F : a;
+    if constexpr (kKind == Activation::kRelu6) return a < 0 ? 0.0F : a > 6 ? 6.0F : a;
+    if constexpr (kKind == Activation::kHardSwish) return a * Activated<Activation::kRelu6>::value(a + 3) * (1.0F / 6);
     if constexpr (kKind == Activation::kSilu) return a * logistic(a);
     return a;
   }
@@ -72,7 +73,7 @@ struct Normalize {
     for (int64_t r = 0; r < rows; ++r, x += channels, y += channels) {
       DDH_SIMD_LOOP
       for (int64_t c = 0; c < channels; ++c)
-        store(y + c, Function<kKind>::value((widened(x[c]) - s.mean[c]) * s.scale[c] + s.shift[c]));
+        store(y + c, Activated<kKind>::value((widened(x[c]) - s.mean[c]) * s.scale[c] + s.shift[c]));
     }
   }
 };
@@ -87,7 +88,7 @@ struct BackwardSums {
       DDH_SIMD_LOOP
       for (int64_t c = 0; c < columns; ++c) {
         const float away = widened(x[c]) - s.mean[c];
-        const float g = widened(dy[c]) * Function<kKind>::slope(away * s.scale[c] + s.shift[c]);
+        const float g = widened(dy[c]) * Activated<kKind>::slope(away * s.scale[c] + s.shift[c]);
         sums[static_cast<size_t>(c)] += g;
         products[static_cast<size_t>(c)] += g * away;
       }
@@ -108,7 +109,7 @@ struct Backward {
       DDH_SIMD_LOOP
       for (int64_t c = 0; c < channels; ++c) {
         const float away = widened(x[c]) - s.mean[c];
-        const float g = widened(dy[c]) * Function<kKind>::slope(away * s.scale[c] + s.shift[c]);
+        const float g = widened(dy[c]) * Activated<kKind>::slope(away * s.scale[c] + s.shift[c]);
         store(dx + c, (g - mean_g[c] - away * slope[c]) * s.scale[c]);
       }
     }

@@ -11,12 +11,12 @@
 
 namespace ops {
 
-// fp32 or bf16 in host memory, and the run does not ask for LibTorch's operators alone.
-inline bool has_kernels(const at::Tensor& x) {
+// Whether the kernels of ops/ read x: fp32 or bf16 in host memory, and the run does not ask for LibTorch's operators alone.
+inline bool takes_own_kernels(const at::Tensor& x) {
   return !ddh::by_operators(x) && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
 
-// Whether x (N, C, H, W) can be read as rows (N H W, C) as it is.
+// Whether x (N, C, H, W) can be read as rows (N H W, C) as it is: NHWC, or images of one pixel.
 inline bool has_rows_of_channels(const at::Tensor& x) {
   if (x.dim() != 4) return false;
   return x.suggest_memory_format() == at::MemoryFormat::ChannelsLast || (x.size(2) == 1 && x.size(3) == 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Kernels of models on processors against LibTorch's operators: batch norms with the activation after them, depthwise
-// convolutions, root mean square norms, rotary positions.
+// convolutions, linear layers, root mean square norms, rotary positions.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/batch_norm.h>
@@ -10,6 +10,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/hardswish.h>
 #include <ATen/ops/hardtanh.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/zeros.h>
@@ -19,6 +20,7 @@
 #include <limits>
 #include <vector>
 
+#include "../../models/ops/autograd_layers.hpp"
 #include "../../models/ops/batch_norm.hpp"
 #include "../../models/ops/depthwise.hpp"
 #include "../../models/ops/exponential.hpp"
@@ -102,6 +104,56 @@ TEST_CASE("a batch norm with its activation has the values, gradients and statis
                                                                 false))) < near);
 }
 
+TEST_CASE("a batch norm with its activation hands on NaN and infinity as LibTorch's do") {
+  using Limits = std::numeric_limits<float>;
+  const auto activation = GENERATE(ops::Activation::kNone, ops::Activation::kRelu, ops::Activation::kRelu6,
+                                   ops::Activation::kHardSwish, ops::Activation::kSilu);
+  const float odd = GENERATE(Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN());
+  CAPTURE(static_cast<int>(activation), odd);
+  at::Tensor x = filled("x", {6, 20});
+  x.mutable_data_ptr<float>()[43] = odd;
+  const at::Tensor w = filled("w", {20}, 1.5), b = filled("b", {20}, 0.5), zero = at::zeros({20}), one = zero.add(1);
+  const auto same_kinds = [](const at::Tensor& ours, const at::Tensor& theirs) {
+    return ours.isnan().equal(theirs.isnan()) && ours.isinf().equal(theirs.isinf());
+  };
+  const at::NoGradGuard no_graph;
+  CHECK(same_kinds(ops::normalized(x, zero, one, w, b, 1e-5, activation),
+                   activated(activation, at::batch_norm(x, w, b, zero, one, false, 0.1, 1e-5, false))));
+  CHECK(same_kinds(ops::batch_norm(x, w, b, 1e-5, activation).y,
+                   activated(activation, at::batch_norm(x, w, b, {}, {}, true, 0.1, 1e-5, false))));
+}
+
+TEST_CASE("a batch norm by given statistics refuses a trained weight, whose gradient it does not have") {
+  const at::Tensor x = filled("x", {4, 3}), w = leaf(filled("w", {3})), b = filled("b", {3}),
+                   one = at::zeros({3}).add(1);
+  CHECK_THROWS_WITH(ops::normalized(x, b, one, w, b, 1e-5, ops::Activation::kNone), Catch::Contains("has no gradient"));
+}
+
+TEST_CASE("a linear layer by a library of products has the values and gradients of LibTorch's in fp64") {
+  const std::string library = GENERATE("aten", "onednn", "onednn_gemm");
+  const bool has_bias = GENERATE(true, false), trains_weight = GENERATE(true, false), trains_x = GENERATE(true, false);
+  const int64_t rows = GENERATE(0, 6);
+  const std::unique_ptr<ops::Products> products = ops::make_products(library, DDH_F32);
+  if (products == nullptr) return;  // built without oneDNN
+  CAPTURE(library, has_bias, trains_weight, trains_x, rows);
+  const at::Tensor x = filled("x", {rows / 2, 2, 24}).set_requires_grad(trains_x),
+                   w = filled("w", {40, 24}).set_requires_grad(trains_weight), b = leaf(filled("b", {40}));
+  const at::Tensor y = ops::autograd::linear(*products, x, w, has_bias ? std::optional(b) : std::nullopt);
+  const at::Tensor x_64 = leaf(x.to(at::kDouble)), w_64 = leaf(w.to(at::kDouble)), b_64 = leaf(b.to(at::kDouble));
+  const at::Tensor expected = at::linear(x_64, w_64, has_bias ? std::optional(b_64) : std::nullopt);
+  REQUIRE(y.sizes() == expected.sizes());
+  CHECK(distance(y, expected) < 1e-6);
+  if (!has_bias && !trains_weight && !trains_x) return;
+  const at::Tensor dy = filled("dy", {40}).expand(y.sizes());  // not contiguous
+  y.backward(dy);
+  expected.backward(dy.to(at::kDouble));
+  CHECK(x.grad().defined() == trains_x);
+  CHECK(w.grad().defined() == trains_weight);
+  if (trains_x) CHECK(distance(x.grad(), x_64.grad()) < 1e-6);
+  if (trains_weight) CHECK(distance(w.grad(), w_64.grad()) < 1e-6);
+  if (has_bias) CHECK(distance(b.grad(), b_64.grad()) < 1e-6);
+}
+
 TEST_CASE("depthwise convolutions have the values and gradients of LibTorch's in fp64") {
   const int64_t kernel = GENERATE(1, 3, 5), stride = GENERATE(1, 2, 3), C = GENERATE(3, 23, 48);
   const int64_t padding = GENERATE(0, 1, 2);
@@ -154,7 +206,8 @@ TEST_CASE("a root mean square norm has the values and the input's gradient of it
   CHECK(x.grad().sub(x_64.grad()).abs().max().item<double>() < 1e-5);  // of one element alone it is nearly 0
   const at::Tensor trained = leaf(w);
   ops::autograd::rms_norm(x, trained, 1e-6).backward(dy);  // by operators, since the kernel has no gradient of a weight
-  CHECK(trained.grad().defined());
+  const at::Tensor of_weight = dy.mul(x.detach()).mul(x.detach().square().mean(-1, true).add(1e-6).rsqrt());
+  CHECK(distance(trained.grad(), of_weight.sum(at::IntArrayRef{0, 1, 2})) < 1e-5);
 }
 
 TEST_CASE("rotary positions turn each pair by its angle, and gradients back") {
