@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ops/attention_kernels.hpp: attention of one head in fp32 without dropout, forward and backward (the formulas are those of Dao et
-// al. 2022). Blocks of 32 queries see all their keys at once, so no score is computed twice in the forward, and the backward
-// computes them again. Products use fused multiply-adds: processors that have them give the same bits at every vector width.
+// ops/attention_kernels.hpp: attention of one head in fp32 without dropout, forward and backward (the formulas are those of
+// Dao et al. 2022). Blocks of 32 queries see all their keys at once, so no score is computed twice in the forward, and the
+// backward computes them again. Products use fused multiply-adds: processors that have them give the same bits at every
+// vector width.
 #pragma once
 
 #include <cstdint>

@@ -26,8 +26,8 @@ struct ConvolutionOptions {
 at::Tensor convolution(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                        const ConvolutionOptions& o = {});
 
-// Whether a convolution is a product of matrices whose rows are the pixels of x: 1 x 1 with stride 1 and neither padding nor groups,
-// on images in NHWC that kernels of ops/ read.
+// Whether a convolution is a product of matrices whose rows are the pixels of x: 1 x 1 with stride 1 and neither padding nor
+// groups, on images in NHWC that kernels of ops/ read.
 bool is_pointwise(const at::Tensor& x, const at::Tensor& weight, const ConvolutionOptions& o);
 // That product. oneDNN's convolution brings the weight into a layout of its own each time, which takes longer than the product
 // where images are small.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ops/batch_norm.hpp: batch norm by the statistics of a micro-batch and the activation after it, for images in host memory
-// in fp32 or bf16, with autograd. The values between norm and activation are not kept: the backward computes them again from the input.
+// in fp32 or bf16, with autograd. The values between norm and activation are not kept: the backward computes them again from
+// the input.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ops/depthwise.hpp: depthwise convolutions with autograd, for images whose channels are side by side in host memory. oneDNN's take
-// several times as long where images are small, and in bf16.
+// ops/depthwise.hpp: depthwise convolutions with autograd, for images whose channels are side by side in host memory.
+// oneDNN's take several times as long where images are small, and in bf16.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ops/depthwise_kernels.hpp: loops of depthwise convolutions over images with the channels of a pixel side by side, in fp32 or
-// bf16 (as its bits). Each channel has a square filter of its own. Sums are fp32, in the order of the pixels, so their bits do not
-// depend on vectors.
+// bf16 (as its bits). Each channel has a square filter of its own. Sums are fp32, in the order of the pixels, so their bits
+// do not depend on vectors.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ops/language_layers.hpp: layers of language models on LibTorch's autograd, fp32: root mean square norms (Zhang and Sennrich 2019)
-// and rotary positions (Su et al. 2021). A processor computes each in one pass; elsewhere they are made of LibTorch's operators.
+// ops/language_layers.hpp: layers of language models on LibTorch's autograd, fp32: root mean square norms (Zhang and Sennrich
+// 2019) and rotary positions (Su et al. 2021). A processor computes each in one pass; elsewhere they are made of LibTorch's
+// operators.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ops/norm_kernels.hpp: loops of batch norms over rows of channels, x (rows, channels): images with the channels of a pixel side
-// by side. Rows are fp32 or bf16; statistics and sums are computed in fp32 over 64 rows, and in fp64 beyond.
+// ops/norm_kernels.hpp: loops of batch norms over rows of channels, x (rows, channels): images with the channels of a pixel
+// side by side. Rows are fp32 or bf16; statistics and sums are computed in fp32 over 64 rows, and in fp64 beyond.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ops/row_kernels.hpp: loops over fp32 rows of a language model: root mean square norms and rotary positions. A sum over a row has
-// 16 parts that are added in a fixed order, so its bits do not depend on the processor's vectors.
+// ops/row_kernels.hpp: loops over fp32 rows of a language model: root mean square norms and rotary positions. A sum over a
+// row has 16 parts that are added in a fixed order, so its bits do not depend on the processor's vectors.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ void rms_norm_rows(const float* x, const float* weight, int64_t rows, int64_t wi
 void rms_norm_rows_backward(const float* x, const float* weight, const float* rstd, const float* dy, int64_t rows,
                             int64_t width, float* dx);
 
-// What a rotation turns: x (samples, tokens, heads, width), by cos and sin (tokens, width). Elements j and j + width / 2 are a pair.
+// What a rotation turns: x (samples, tokens, heads, width), by cos and sin (tokens, width). Elements j and j + width / 2 are
+// a pair.
 struct RotatedRows {
   int64_t samples, tokens, heads, width;
 };

@@ -193,7 +193,8 @@ class TorchModel : public TorchBase {
     if (!w.requires_grad() || !at::GradMode::is_enabled()) return product(rows, w, b).view(sizes);
     return HandOver::apply(product(rows, w.detach(), b), rows, w, taker(param, weight)).view(sizes);
   }
-  // What `linear` computes products with: y (..., out) = x (..., in) w^T + b, all of one dtype, with a graph where one is built.
+  // What `linear` computes products with: y (..., out) = x (..., in) w^T + b, all of one dtype, with a graph where one is
+  // built.
   virtual at::Tensor product(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b) {
     return at::linear(x, w, b);
   }
