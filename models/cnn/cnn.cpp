@@ -73,11 +73,13 @@ class Cnn::UnitCall final : public Call {
                 "where each channel has one value; ",
                 "set data.micro_batch to 2 or more, and data.drop_last=true where the last one of an epoch has one");
     if (cnn_.ways_.fuses_norms) return fused_norm(run, x, weight, bias, n);
-    return cnn_.batch_norm(run, x, weight, bias, {n.mean_buffer, n.variance_buffer, int64_t{n.batches_buffer}},
-                           n.momentum, n.eps);
+    return cnn_.batch_norm(run, x, weight, bias, buffers_of(n), n.momentum, n.eps);
   }
 
  private:
+  static BatchNormBuffers buffers_of(const Norm& n) {
+    return {n.mean_buffer, n.variance_buffer, int64_t{n.batches_buffer}};
+  }
   at::Tensor fused_norm(const UnitRun& run, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                         const Norm& n) {
     const at::Tensor w = weight.to(at::kFloat), b = bias.to(at::kFloat);
@@ -85,9 +87,7 @@ class Cnn::UnitCall final : public Call {
       return ops::normalized(x, cnn_.buffer(n.mean_buffer), cnn_.buffer(n.variance_buffer), w, b, n.eps, n.activation);
     if (x.size(0) == 0) return x;
     const ops::NormedBatch normed = ops::batch_norm(x, w, b, n.eps, n.activation);
-    cnn_.contribute(run, n.mean_buffer, normed.mean.mul(n.momentum));
-    cnn_.contribute(run, n.variance_buffer, normed.variance.mul(n.momentum));
-    cnn_.contribute(run, n.batches_buffer, at::ones({}, at::kLong));
+    cnn_.contribute_statistics(run, buffers_of(n), normed.mean.mul(n.momentum), normed.variance.mul(n.momentum));
     return normed.y;
   }
 

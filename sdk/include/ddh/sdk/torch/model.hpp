@@ -236,10 +236,15 @@ class TorchModel : public TorchBase {
     // They begin with zero, so ATen's update of them is momentum * statistic.
     const at::Tensor mean = at::zeros({x.size(1)}, device().options(at::kFloat)), variance = at::zeros_like(mean);
     at::Tensor y = at::batch_norm(x, w, b, mean, variance, true, momentum, eps, false);
+    contribute_statistics(run, buffers, mean, variance);
+    return y;
+  }
+  // Called in run_unit by a batch norm of the model's own: the statistics of the micro-batch (channels) times the momentum.
+  void contribute_statistics(const UnitRun& run, const BatchNormBuffers& buffers, const at::Tensor& mean,
+                             const at::Tensor& variance) {
     contribute(run, buffers.mean, mean);
     contribute(run, buffers.variance, variance);
     if (buffers.batches >= 0) contribute(run, static_cast<uint32_t>(buffers.batches), at::ones({}, at::kLong));
-    return y;
   }
   // From now on batch_norm uses the statistics of all ranks together, so each of its calls is collective: every rank must
   // have samples in each micro-batch. The descriptor needs DDH_COMM_IFACE.
@@ -294,10 +299,9 @@ class TorchModel : public TorchBase {
     const SampleSpread spread(host, samples->second);
     const BatchStatistics s = batch_statistics(spread, x);
     if (spread.is_first_rank()) {
-      contribute(run, buffers.mean, s.mean.mul(momentum).to(at::kFloat));
       const double unbiased = std::max(1.0, s.count - 1);
-      contribute(run, buffers.variance, s.squares.mul(momentum / unbiased).to(at::kFloat));
-      if (buffers.batches >= 0) contribute(run, static_cast<uint32_t>(buffers.batches), at::ones({}, at::kLong));
+      contribute_statistics(run, buffers, s.mean.mul(momentum).to(at::kFloat),
+                            s.squares.mul(momentum / unbiased).to(at::kFloat));
     }
     return SyncBatchNorm::apply(x, weight, bias, s.mean.to(at::kFloat), s.squares.div(s.count).to(at::kFloat), eps,
                                 s.count, host, samples->second);
