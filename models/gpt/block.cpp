@@ -2,6 +2,7 @@
 //
 // One transformer block: x += c_proj(attention(ln_1(x))); x += mlp(ln_2(x)).
 #include "../ops/attention.hpp"
+#include "../ops/gelu.hpp"
 
 #include "dropout.hpp"
 #include "layers.hpp"
@@ -59,10 +60,10 @@ at::Tensor block_backward(const UnitContext& u, at::Tensor dx, BlockSaved& saved
   const auto branch = [&](Site site) { return narrowed(u, drops(u) ? dropout(u, site, dx.clone()) : dx); };
 
   const at::Tensor d_y2 = mlp_branch_backward(u, branch(Site::kMlpOut), saved);
-  dx = layer_norm_backward(u, kLn2, d_y2, saved.x_mid, saved.mean_2, saved.rstd_2).add_(dx);
+  dx = layer_norm_backward(u, kLn2, d_y2, saved.x_mid, saved.mean_2, saved.rstd_2, dx);
 
   const at::Tensor d_y1 = attention_branch_backward(u, branch(Site::kAttentionOut), saved);
-  return layer_norm_backward(u, kLn1, d_y1, saved.x, saved.mean_1, saved.rstd_1).add_(dx);
+  return layer_norm_backward(u, kLn1, d_y1, saved.x, saved.mean_1, saved.rstd_1, dx);
 }
 
 }  // namespace gpt

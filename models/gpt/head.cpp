@@ -5,12 +5,12 @@
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/zeros.h>
-#include <cmath>
+#include <cstring>
 
 #include "../ops/blocks.hpp"
+#include "../ops/softmax_kernels.hpp"
 #include "../ops/view.hpp"
 #include "ddh/sdk/torch/pieces.hpp"
 #include "layers.hpp"
@@ -35,16 +35,18 @@ void for_row_chunks(const at::Tensor& logits, const Body& body) {
   ddh::for_pieces((N + rows - 1) / rows, [&](int64_t i) { body(i * rows, std::min(rows, N - i * rows)); });
 }
 
-// Stores the logits' gradient in 16 bits at the front of the logits' memory. Chunks are processed in order. No later
-// logit is overwritten, because a 16-bit row ends before or within its fp32 row.
+// Stores the logits' gradient in 16 bits at the front of the logits' memory. Each row is rounded into its own first half, and
+// then the rows move together in order: none is overwritten before it has moved.
 at::Tensor narrowed_in_place(const UnitContext& u, const at::Tensor& logits) {
-  const int64_t N = logits.size(0), rows = chunk_rows(logits);
-  const at::Tensor front = ops::matrix(logits.mutable_data_ptr(), N, logits.size(1), ops::dtype_of(u.config.compute));
-  for (int64_t n = 0; n < N; n += rows) {
-    const int64_t count = std::min(rows, N - n);
-    front.narrow(0, n, count).copy_(narrowed(u, logits.narrow(0, n, count)));
-  }
-  return front;
+  const int64_t N = logits.size(0), V = logits.size(1);
+  const int32_t type = ops::dtype_of(u.config.compute);
+  for_row_chunks(logits, [&](int64_t first, int64_t rows) {
+    const at::Tensor halves = ops::matrix(logits.mutable_data_ptr<float>() + first * V, rows, V, type, 2 * V);
+    halves.copy_(narrowed(u, logits.narrow(0, first, rows)));
+  });
+  auto* const front = static_cast<char*>(logits.mutable_data_ptr());
+  for (int64_t n = 1; n < N; ++n) std::memmove(front + n * V * 2, front + n * V * 4, static_cast<size_t>(V) * 2);
+  return ops::matrix(front, N, V, type);
 }
 
 // By operators: the targets as indices (N, 1), those that do not count as 0; and which do not count (N).
@@ -82,9 +84,8 @@ at::Tensor logits_backward(const UnitContext& u, double seed_scale, const HeadSa
   if (ddh::by_operators(saved.logits)) return logits_backward_by_operators(u, seed, saved);
   const int64_t* targets = u.batch.targets.const_data_ptr<int64_t>();
   for_row_chunks(saved.logits, [&](int64_t first, int64_t rows) {
-    at::Tensor d = saved.logits.narrow(0, first, rows);
-    d.sub_(saved.log_sum_exp.narrow(0, first, rows).unsqueeze(1)).exp_().mul_(seed);
-    auto* at = d.mutable_data_ptr<float>();
+    auto* const at = saved.logits.mutable_data_ptr<float>() + first * V;
+    ops::softmax_rows(at, saved.log_sum_exp.const_data_ptr<float>() + first, rows, V, seed, at);
     for (int64_t n = 0; n < rows; ++n) {
       if (targets[first + n] == kIgnoredTarget) {
         std::fill(at + n * V, at + (n + 1) * V, 0.0F);
@@ -108,7 +109,8 @@ at::Tensor head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved) {
   if (ddh::by_operators(x)) return loss_by_operators(u.batch, saved);
   saved.log_sum_exp = at::empty({N}, at::kFloat);
   for_row_chunks(saved.logits, [&](int64_t first, int64_t rows) {
-    saved.log_sum_exp.narrow(0, first, rows).copy_(at::logsumexp(saved.logits.narrow(0, first, rows), 1));
+    ops::log_sum_exp_rows(saved.logits.const_data_ptr<float>() + first * V, rows, V,
+                          saved.log_sum_exp.mutable_data_ptr<float>() + first);
   });
   const int64_t* targets = u.batch.targets.const_data_ptr<int64_t>();
   const auto *logits = saved.logits.const_data_ptr<float>(), *lse = saved.log_sum_exp.const_data_ptr<float>();

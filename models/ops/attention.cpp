@@ -5,9 +5,6 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
@@ -51,6 +48,14 @@ HeadResult result_of(const at::Tensor& x, int64_t b, int64_t h) {
   return {x.mutable_data_ptr<float>() + b * x.stride(0) + h * x.stride(1), x.stride(2)};
 }
 
+// Asks for sample b of x (B, H, T, D), and what lies between its heads, in the order of memory. Heads read it row by row, which
+// the processor's own prefetching does not follow.
+void prefetch_sample(const at::Tensor& x, int64_t b) {
+  constexpr int64_t kLine = 16;  // elements
+  const auto* const first = x.const_data_ptr<float>() + b * x.stride(0);
+  for (int64_t i = 0; i < x.stride(0); i += kLine) __builtin_prefetch(first + i, /*write*/ 0, /*locality*/ 2);
+}
+
 // Calls body(b, h, memory of the thread) for each head of each sample.
 template <class Body>
 void for_heads(const AttentionShape& s, int64_t numel_of_thread, const Body& body) {
@@ -75,6 +80,11 @@ void fused_attention_backward(const AttentionShape& s, const Qkv& all, const at:
   const HeadShape head{s.T, s.D, s.causal};
   const auto* const sums = saved.log_sum_exp.const_data_ptr<float>();
   for_heads(s, attend_backward_numel(head), [&, run = head_kernels().backward](int64_t b, int64_t h, float* memory) {
+    if (h == 0) {
+      prefetch_sample(all.q, b);
+      prefetch_sample(attended, b);
+      prefetch_sample(d_out, b);
+    }
     run(head, rows_of(all.q, b, h), rows_of(all.k, b, h), rows_of(all.v, b, h), rows_of(attended, b, h),
         rows_of(d_out, b, h), sums + (b * s.H + h) * s.T,
         {result_of(d.q, b, h), result_of(d.k, b, h), result_of(d.v, b, h)}, memory);
@@ -100,8 +110,6 @@ void flash_attention_backward(const AttentionShape& s, const Qkv& h, const at::T
 AttentionWay way_of(const AttentionShape& s, const DropoutPlace& place, const at::Tensor& qkv) {
   return attention_way(s, place.drops(), qkv.scalar_type(), qkv.is_cuda(), ddh::by_operators(qkv));
 }
-
-c10::string_view name_of(Gelu form) { return form == Gelu::kTanh ? "tanh" : "none"; }
 
 }  // namespace
 
@@ -164,28 +172,6 @@ AttentionCost attention_cost(const AttentionShape& s, AttentionWay way) {
   const double product = 2 * heads * D * T * T;
   // q k^T and p v; the backward has four products, and q k^T again where p is not kept
   return {2 * product, (keeps ? 4 : 5) * product, keeps ? heads * T * T : way == AttentionWay::kTiled ? 0 : heads * T};
-}
-
-at::Tensor gelu(Gelu form, const at::Tensor& x) {
-  if (ddh::by_operators(x)) return at::gelu(x, name_of(form));
-  at::Tensor y = at::empty_like(x);
-  const at::Tensor from = x.view(-1), to = y.view(-1);
-  ddh::for_ranges(x.numel(), [&](int64_t first, int64_t n) {
-    at::Tensor part = to.narrow(0, first, n);
-    at::gelu_out(part, from.narrow(0, first, n), name_of(form));
-  });
-  return y;
-}
-
-at::Tensor gelu_backward(Gelu form, const at::Tensor& dy, const at::Tensor& x) {
-  if (ddh::by_operators(x)) return at::gelu_backward(dy, x, name_of(form));
-  at::Tensor dx = at::empty_like(x);
-  const at::Tensor from = x.view(-1), gradient = dy.view(-1), to = dx.view(-1);
-  ddh::for_ranges(x.numel(), [&](int64_t first, int64_t n) {
-    at::Tensor part = to.narrow(0, first, n);
-    at::gelu_backward_out(part, gradient.narrow(0, first, n), from.narrow(0, first, n), name_of(form));
-  });
-  return dx;
 }
 
 }  // namespace ops

@@ -52,9 +52,4 @@ struct AttentionCost {
 // FlopCounterMode; kernels pass over blocks that the mask hides.
 AttentionCost attention_cost(const AttentionShape& shape, AttentionWay way);
 
-// Element by element, in the dtype of x. tanh: GPT-2's approximation; erf: exact.
-enum class Gelu { kErf, kTanh };
-at::Tensor gelu(Gelu form, const at::Tensor& x);
-at::Tensor gelu_backward(Gelu form, const at::Tensor& dy, const at::Tensor& x);
-
 }  // namespace ops

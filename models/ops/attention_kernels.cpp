@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "exponential.hpp"
+#include "fused_kernel.hpp"
+#include "turn.hpp"
 
 namespace ops {
 namespace {
@@ -74,9 +76,17 @@ DDH_SIMD_INLINE void copy_rows(HeadRows from, const HeadShape& s, float* to) {
 }
 // (T, D) -> (D, padded T), zeros behind.
 DDH_SIMD_INLINE void transpose(HeadRows from, const HeadShape& s, float* to) {
-  const int64_t width = padded(s.T);
+  const int64_t width = padded(s.T), rows = s.T / 4 * 4, columns = s.D / 4 * 4;
+  for (int64_t t = 0; t < rows; t += 4) {
+    for (int64_t d = 0; d < columns; d += 4) {
+      Four v[4];
+      for (int i = 0; i < 4; ++i) v[i] = *reinterpret_cast<const Four*>(from.data + (t + i) * from.stride + d);
+      turn(v);
+      for (int i = 0; i < 4; ++i) *reinterpret_cast<Four*>(to + (d + i) * width + t) = v[i];
+    }
+  }
   for (int64_t t = 0; t < s.T; ++t) {
-    for (int64_t d = 0; d < s.D; ++d) to[d * width + t] = from.data[t * from.stride + d];
+    for (int64_t d = t < rows ? columns : 0; d < s.D; ++d) to[d * width + t] = from.data[t * from.stride + d];
   }
   for (int64_t d = 0; d < s.D; ++d) {
     for (int64_t t = s.T; t < width; ++t) to[d * width + t] = 0;
@@ -91,7 +101,7 @@ DDH_SIMD_INLINE void give_rows(const float* from, const HeadShape& s, int64_t fi
 }
 
 DDH_SIMD_INLINE void exponentiate(Lanes& x) {
-  for (int64_t i = 0; i < kLanes; ++i) x[i] = exponential(x[i]);
+  for (int64_t i = 0; i < kLanes; ++i) x[i] = exponential_below(x[i]);
 }
 // Lanes are joined 8 by 8, 4 by 4, ..., so that the order is the same at every vector width.
 DDH_SIMD_INLINE float sum_of(const Lanes& x) {
@@ -207,29 +217,6 @@ struct AttendBackward {
     }
     give_rows(d_k, s, 0, s.T, scale, gradients.k);
     give_rows(d_v, s, 0, s.T, 1.0F, gradients.v);
-  }
-};
-
-// As ddh::Kernel, with fused multiply-adds.
-template <class Body, class Function = decltype(&Body::run)>
-struct FusedKernel;
-template <class Body, class... Args>
-struct FusedKernel<Body, void (*)(Args...)> {
-  using Function = void (*)(Args...);
-  static void base(Args... args) { Body::run(args...); }
-#if defined(__x86_64__)
-  __attribute__((target("avx2,fma"))) static void avx2(Args... args) { Body::run(args...); }
-  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))) static void avx512(
-      Args... args) {
-    Body::run(args...);
-  }
-#endif
-  static Function at(ddh::SimdLevel level) {
-#if defined(__x86_64__)
-    if (level == ddh::SimdLevel::avx512) return avx512;
-    if (level == ddh::SimdLevel::avx2 && __builtin_cpu_supports("fma")) return avx2;
-#endif
-    return base;
   }
 };
 

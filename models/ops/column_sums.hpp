@@ -6,18 +6,15 @@
 
 #include <cstdint>
 
+#include "layer_norm_kernels.hpp"
+
 namespace ops {
 
 // out[c] = sum of x[r][c]; x (rows, columns).
 void column_sums(const float* x, int64_t rows, int64_t columns, float* out);
 
-// Gradients of a layer norm's weight and bias (columns): d_weight[c] = sum of dy[r][c] (x[r][c] - mean[r]) rstd[r],
+// Gradients of a layer norm's weight and bias (width): d_weight[c] = sum of dy[r][c] (x[r][c] - mean[r]) rstd[r],
 // d_bias[c] = sum of dy[r][c]. d_bias may be nullptr.
-struct LayerNormRows {
-  const float *dy, *x;       // (rows, columns)
-  const float *mean, *rstd;  // (rows)
-  int64_t rows, columns;
-};
 void layer_norm_weight_backward(const LayerNormRows& in, float* d_weight, float* d_bias);
 
 }  // namespace ops

@@ -6,8 +6,13 @@
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 
+#include <algorithm>
+#include <optional>
+
 #include "column_sums.hpp"
-#include "ddh/sdk/torch/device.hpp"
+#include "ddh/sdk/torch/pieces.hpp"
+#include "layer_norm_kernels.hpp"
+#include "rows.hpp"
 
 namespace ops {
 
@@ -41,38 +46,84 @@ at::Tensor column_sums(const at::Tensor& x) {
   return sums;
 }
 
+namespace {
+
+at::Tensor bias_of(const Affine& layer, at::Device device) {
+  return layer.bias == nullptr ? at::Tensor() : vector(*layer.bias, device);
+}
+
+// Rows that one thread computes: a part of the second-level cache.
+template <class Body>
+void for_rows(int64_t rows, int64_t width, const Body& body) {
+  constexpr int64_t kNumel = int64_t{1} << 15;
+  const int64_t step = std::max<int64_t>(1, kNumel / std::max<int64_t>(1, width));
+  ddh::for_pieces((rows + step - 1) / step, [&](int64_t i) { body(i * step, std::min(step, rows - i * step)); });
+}
+
+}  // namespace
+
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const Affine& layer, const at::Tensor& x, double eps,
                                                           at::ScalarType type) {
-  std::optional<at::Tensor> bias;
-  if (layer.bias != nullptr) bias = vector(*layer.bias, x.device());
-  auto [y, mean, rstd] = at::native_layer_norm(x, {x.size(1)}, vector(layer.weight, x.device()), bias, eps);
-  return {y.to(type), mean, rstd};
+  const at::Tensor weight = vector(layer.weight, x.device()), bias = bias_of(layer, x.device());
+  const int64_t N = x.size(0), C = x.size(1);
+  if (ddh::by_operators(x)) {
+    auto [y, mean, rstd] =
+        at::native_layer_norm(x, {C}, weight, bias.defined() ? std::optional(bias) : std::nullopt, eps);
+    return {y.to(type), mean, rstd};
+  }
+  if (type == at::kHalf) {
+    auto [y, mean, rstd] = layer_norm(layer, x, eps, at::kFloat);
+    return {y.to(type), mean, rstd};
+  }
+  at::Tensor y = at::empty({N, C}, x.options().dtype(type)), mean = at::empty({N, 1}, at::kFloat),
+             rstd = at::empty({N, 1}, at::kFloat);
+  const NormScalars scalars{weight.const_data_ptr<float>(), bias.defined() ? bias.const_data_ptr<float>() : nullptr};
+  with_elements(y, [&]<class Element>(const Element*) {
+    for_rows(N, C, [&](int64_t first, int64_t rows) {
+      layer_norm_rows(x.const_data_ptr<float>() + first * C, scalars, rows, C, static_cast<float>(eps),
+                      mutable_elements<Element>(y) + first * C, mean.mutable_data_ptr<float>() + first,
+                      rstd.mutable_data_ptr<float>() + first);
+    });
+  });
+  return {y, mean, rstd};
 }
 
 at::Tensor layer_norm_backward(const Affine& layer, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
-                               const at::Tensor& rstd) {
-  const int64_t C = x.size(1);
+                               const at::Tensor& rstd, const at::Tensor& add) {
+  const int64_t N = x.size(0), C = x.size(1);
+  const at::Tensor weight = vector(layer.weight, x.device());
   const bool has_bias = layer.bias != nullptr;
-  std::optional<at::Tensor> bias;
-  if (has_bias) bias = vector(*layer.bias, x.device());
   const bool wants_gradients = layer.weight.grad != nullptr || (has_bias && layer.bias->grad != nullptr);
-  const bool whole = wants_gradients && ddh::by_operators(x);
-  // For processors only the part of the rows: ATen would divide the sums over rows by the number of threads.
-  const auto [dx, whole_weight, whole_bias] = at::native_layer_norm_backward(
-      dy, x, {C}, mean, rstd, vector(layer.weight, x.device()), bias, {true, whole, whole && has_bias});
-  if (!wants_gradients) return dx;
-  if (whole) {
-    give(layer.weight, whole_weight);
-    if (has_bias) give(*layer.bias, whole_bias);
-    return dx;
+  if (ddh::by_operators(x)) {
+    const at::Tensor bias = bias_of(layer, x.device());
+    const auto [dx, d_weight, d_bias] =
+        at::native_layer_norm_backward(dy, x, {C}, mean, rstd, weight, has_bias ? std::optional(bias) : std::nullopt,
+                                       {true, wants_gradients, wants_gradients && has_bias});
+    if (wants_gradients) give(layer.weight, d_weight);
+    if (wants_gradients && has_bias) give(*layer.bias, d_bias);
+    return add.defined() ? dx.add_(add) : dx;
   }
-  at::Tensor d_weight = at::empty({C}, at::kFloat), d_bias;
-  if (has_bias) d_bias = at::empty_like(d_weight);
-  layer_norm_weight_backward({dy.const_data_ptr<float>(), x.const_data_ptr<float>(), mean.const_data_ptr<float>(),
-                              rstd.const_data_ptr<float>(), x.size(0), C},
-                             d_weight.mutable_data_ptr<float>(), has_bias ? d_bias.mutable_data_ptr<float>() : nullptr);
-  give(layer.weight, d_weight);
-  if (has_bias) give(*layer.bias, d_bias);
+  const LayerNormRows in{dy.const_data_ptr<float>(),
+                         x.const_data_ptr<float>(),
+                         mean.const_data_ptr<float>(),
+                         rstd.const_data_ptr<float>(),
+                         N,
+                         C};
+  if (wants_gradients) {
+    at::Tensor d_weight = at::empty({C}, at::kFloat), d_bias;
+    if (has_bias) d_bias = at::empty_like(d_weight);
+    layer_norm_weight_backward(in, d_weight.mutable_data_ptr<float>(),
+                               has_bias ? d_bias.mutable_data_ptr<float>() : nullptr);
+    give(layer.weight, d_weight);
+    if (has_bias) give(*layer.bias, d_bias);
+  }
+  at::Tensor dx = at::empty({N, C}, at::kFloat);
+  for_rows(N, C, [&](int64_t first, int64_t rows) {
+    const int64_t at = first * C;
+    layer_norm_rows_backward({in.dy + at, in.x + at, in.mean + first, in.rstd + first, rows, C},
+                             weight.const_data_ptr<float>(), add.defined() ? add.const_data_ptr<float>() + at : nullptr,
+                             dx.mutable_data_ptr<float>() + at);
+  });
   return dx;
 }
 

@@ -38,8 +38,8 @@ at::Tensor column_sums(const at::Tensor& x);
 // y in `type` from x (rows, columns) in fp32; mean, 1 / deviation
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const Affine& layer, const at::Tensor& x, double eps,
                                                           at::ScalarType type);
-// All fp32.
+// The gradient of x, plus `add` (rows, columns) where it is defined: what reaches x past the norm. All fp32.
 at::Tensor layer_norm_backward(const Affine& layer, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
-                               const at::Tensor& rstd);
+                               const at::Tensor& rstd, const at::Tensor& add = {});
 
 }  // namespace ops

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "ddh/sdk/kernels/lowp.hpp"
+#include "elements.hpp"
 #include "exponential.hpp"
 
 namespace ops {
@@ -14,11 +14,6 @@ constexpr int64_t kRun = 64;      // rows whose sums stay in fp32
 constexpr int64_t kColumns = 64;  // whose sums stay in registers
 
 using Sums = std::array<float, kColumns>;
-
-DDH_SIMD_INLINE float widened(float x) { return x; }
-DDH_SIMD_INLINE float widened(uint16_t x) { return ddh::Bf16::to_f32(x); }
-DDH_SIMD_INLINE void store(float* to, float x) { *to = x; }
-DDH_SIMD_INLINE void store(uint16_t* to, float x) { *to = ddh::Bf16::from_f32(x); }
 
 template <Activation kKind>
 struct Activated {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "products.hpp"
+#include "turn.hpp"
 
 namespace ops {
 namespace {
@@ -157,8 +158,6 @@ class OnednnProducts : public Products {
 
 // y (columns, rows) = x (rows, columns) transposed, plus bias (columns of x's rows) where given: y[c][r] = x[r][c] + bias[r].
 void transpose_add(const float* x, int64_t rows, int64_t columns, const float* bias, float* y, int64_t y_stride) {
-  using Four = float __attribute__((vector_size(16), aligned(4), may_alias));
-  using Pick = int32_t __attribute__((vector_size(16)));
   int64_t r = 0;
   for (; r + 4 <= rows; r += 4) {
     Four b[4];
@@ -167,15 +166,8 @@ void transpose_add(const float* x, int64_t rows, int64_t columns, const float* b
     for (; c + 4 <= columns; c += 4) {
       Four v[4];
       for (int i = 0; i < 4; ++i) v[i] = *reinterpret_cast<const Four*>(x + (r + i) * columns + c) + b[i];
-      const Four a0 = __builtin_shuffle(v[0], v[1], Pick{0, 4, 1, 5}),
-                 a1 = __builtin_shuffle(v[0], v[1], Pick{2, 6, 3, 7});
-      const Four a2 = __builtin_shuffle(v[2], v[3], Pick{0, 4, 1, 5}),
-                 a3 = __builtin_shuffle(v[2], v[3], Pick{2, 6, 3, 7});
-      float* to = y + c * y_stride + r;
-      *reinterpret_cast<Four*>(to) = __builtin_shuffle(a0, a2, Pick{0, 1, 4, 5});
-      *reinterpret_cast<Four*>(to + y_stride) = __builtin_shuffle(a0, a2, Pick{2, 3, 6, 7});
-      *reinterpret_cast<Four*>(to + 2 * y_stride) = __builtin_shuffle(a1, a3, Pick{0, 1, 4, 5});
-      *reinterpret_cast<Four*>(to + 3 * y_stride) = __builtin_shuffle(a1, a3, Pick{2, 3, 6, 7});
+      turn(v);
+      for (int i = 0; i < 4; ++i) *reinterpret_cast<Four*>(y + (c + i) * y_stride + r) = v[i];
     }
     for (; c < columns; ++c) {
       for (int64_t i = 0; i < 4; ++i) y[c * y_stride + r + i] = x[(r + i) * columns + c] + b[i][0];

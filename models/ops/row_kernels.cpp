@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "ddh/sdk/kernels/simd.hpp"
+#include "elements.hpp"
 
 namespace ops {
 namespace {
@@ -20,10 +20,7 @@ DDH_SIMD_INLINE float row_sum(const Term& term, int64_t width) {
     for (int64_t k = 0; k < kParts; ++k) parts[k] += term.at(i + k);
   }
   for (int64_t k = 0; i + k < width; ++k) parts[k] += term.at(i + k);
-  for (int64_t n = kParts / 2; n > 0; n /= 2) {
-    for (int64_t k = 0; k < n; ++k) parts[k] += parts[k + n];
-  }
-  return parts[0];
+  return joined<kParts>(parts);
 }
 
 struct Square {

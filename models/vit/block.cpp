@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
+#include "../ops/gelu.hpp"
 #include "layers.hpp"
 
 namespace vit {
@@ -125,11 +126,11 @@ at::Tensor block(const UnitContext& u, const at::Tensor& x, BlockSaved& saved) {
 at::Tensor block_backward(const UnitContext& u, at::Tensor dx, BlockSaved& saved) {
   const Layers l(u.view);
   const at::Tensor d_y2 = mlp_branch_backward(u, l, branch_gradient(u, Site::kMlpOut, Site::kMlpPath, dx), saved);
-  dx = ops::layer_norm_backward(l.norm_2, d_y2, saved.x_mid, saved.mean_2, saved.rstd_2).add_(dx);
+  dx = ops::layer_norm_backward(l.norm_2, d_y2, saved.x_mid, saved.mean_2, saved.rstd_2, dx);
 
   const at::Tensor d_attended = branch_gradient(u, Site::kAttentionOut, Site::kAttentionPath, dx);
   const at::Tensor d_y1 = attention_branch_backward(u, l, d_attended, saved);
-  return ops::layer_norm_backward(l.norm_1, d_y1, saved.x, saved.mean_1, saved.rstd_1).add_(dx);
+  return ops::layer_norm_backward(l.norm_1, d_y1, saved.x, saved.mean_1, saved.rstd_1, dx);
 }
 
 }  // namespace vit

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ops/turn.hpp: the transpose of 4 x 4 elements in registers. A loop that stores down a column instead becomes scatters where
+// the processor has them, which take several cycles for an element.
+#pragma once
+
+#include <cstdint>
+
+#include "ddh/sdk/kernels/simd.hpp"
+
+namespace ops {
+
+using Four = float __attribute__((vector_size(16), aligned(4), may_alias));
+
+// v[i][j] and v[j][i] change places.
+DDH_SIMD_INLINE void turn(Four (&v)[4]) {
+  using Pick = int32_t __attribute__((vector_size(16)));
+  const Four a0 = __builtin_shuffle(v[0], v[1], Pick{0, 4, 1, 5}), a1 = __builtin_shuffle(v[0], v[1], Pick{2, 6, 3, 7});
+  const Four a2 = __builtin_shuffle(v[2], v[3], Pick{0, 4, 1, 5}), a3 = __builtin_shuffle(v[2], v[3], Pick{2, 6, 3, 7});
+  v[0] = __builtin_shuffle(a0, a2, Pick{0, 1, 4, 5});
+  v[1] = __builtin_shuffle(a0, a2, Pick{2, 3, 6, 7});
+  v[2] = __builtin_shuffle(a1, a3, Pick{0, 1, 4, 5});
+  v[3] = __builtin_shuffle(a1, a3, Pick{2, 3, 6, 7});
+}
+
+}  // namespace ops
