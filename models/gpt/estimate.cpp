@@ -7,6 +7,7 @@
 #include "../ops/block_peaks.hpp"
 #include "../ops/matrix.hpp"
 #include "../ops/products.hpp"
+#include "../ops/rows.hpp"
 #include "ddh/sdk/torch/activations.hpp"
 #include "gpt.hpp"
 
@@ -66,16 +67,18 @@ void Gpt::add_peaks(const ddh_estimate_args& args, ddh_estimate& out) {
                           .n_qkv = 1},
                          out);
   } else if (unit == head_unit()) {
-    // A chunk of logits for each thread; then the gradients of the norm's result and of its input.
-    const int64_t chunk = std::min(N * V, std::max(V, int64_t{1} << 16)), threads = at::get_num_threads();
+    // The gradients of the norm's result and of its input.
     out.lasting_bytes = static_cast<uint64_t>(stream);
-    out.forward_peak_bytes =
-        static_cast<uint64_t>(device().by_operators() ? 0 : 2.0 * static_cast<double>(threads) * block(chunk * wide));
     // In 16 bits operators store the logits' gradients elsewhere; otherwise a long sum has parts.
     const double more = device().by_operators()
                             ? stream + (narrow < wide ? block(N * V * narrow) : 0)
                             : std::max(stream, block(ops::bytes_of_parts({N, C, V}, ops::dtype_of(config_.compute))));
-    out.backward_peak_bytes = static_cast<uint64_t>(stream + more);
+    // Before these, in 16 bits, each thread has a rounded chunk of the logits' gradient.
+    const int64_t rows = ops::chunk_rows(V, kLogitsOfChunk), chunks = (N + rows - 1) / rows;
+    const auto threads = static_cast<double>(std::min<int64_t>(at::get_num_threads(), chunks));
+    const bool rounds = narrow < wide && !device().by_operators();
+    const double rounding = rounds ? threads * block(std::min(rows, N) * V * narrow) : 0;
+    out.backward_peak_bytes = static_cast<uint64_t>(std::max(stream + more, rounding));
   } else {
     out.forward_peak_bytes = static_cast<uint64_t>(stream + (narrow < wide ? block(N * C * narrow) : 0));
     out.backward_peak_bytes = static_cast<uint64_t>(stream + block(config_.positions * C * wide));

@@ -7,9 +7,13 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/zeros.h>
+
+#include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "../ops/blocks.hpp"
+#include "../ops/rows.hpp"
 #include "../ops/softmax_kernels.hpp"
 #include "../ops/view.hpp"
 #include "ddh/sdk/torch/pieces.hpp"
@@ -20,32 +24,31 @@ namespace gpt {
 namespace {
 
 constexpr uint32_t kLnF = 0;
-constexpr int64_t kChunkNumel = 1 << 16;  // logits per chunk: a part of the second-level cache
 
 // The last parameter of the view: the tied embedding, or the head's own weight. (V, C)
 const ddh_param_view& head_weight(const UnitContext& u) { return ops::param(u.view, u.view.n_params - 1); }
 
-// Chunks of the logits' rows.
-int64_t chunk_rows(const at::Tensor& logits) { return std::max<int64_t>(1, kChunkNumel / logits.size(1)); }
-
 // Calls body(first row, rows) for chunks of the logits, each on one thread.
 template <class Body>
-void for_row_chunks(const at::Tensor& logits, const Body& body) {
-  const int64_t N = logits.size(0), rows = chunk_rows(logits);
-  ddh::for_pieces((N + rows - 1) / rows, [&](int64_t i) { body(i * rows, std::min(rows, N - i * rows)); });
+void for_chunks(const at::Tensor& logits, const Body& body) {
+  ops::for_row_chunks(logits.size(0), logits.size(1), body, kLogitsOfChunk);
 }
 
-// Stores the logits' gradient in 16 bits at the front of the logits' memory. Each row is rounded into its own first half, and
-// then the rows move together in order: none is overwritten before it has moved.
+// Stores the logits' gradient in 16 bits at the front of the logits' memory. Each row is rounded into its own first half. Then
+// rows n to 2 n - 1 move together to the front of their memory, for n = 1, 2, 4, ...: that part of it holds no row any more.
 at::Tensor narrowed_in_place(const UnitContext& u, const at::Tensor& logits) {
-  const int64_t N = logits.size(0), V = logits.size(1);
+  const int64_t N = logits.size(0), V = logits.size(1), row_bytes = 2 * V;
   const int32_t type = ops::dtype_of(u.config.compute);
-  for_row_chunks(logits, [&](int64_t first, int64_t rows) {
+  for_chunks(logits, [&](int64_t first, int64_t rows) {
     const at::Tensor halves = ops::matrix(logits.mutable_data_ptr<float>() + first * V, rows, V, type, 2 * V);
     halves.copy_(narrowed(u, logits.narrow(0, first, rows)));
   });
   auto* const front = static_cast<char*>(logits.mutable_data_ptr());
-  for (int64_t n = 1; n < N; ++n) std::memmove(front + n * V * 2, front + n * V * 4, static_cast<size_t>(V) * 2);
+  for (int64_t n = 1; n < N; n *= 2) {
+    ddh::for_pieces(std::min(n, N - n), [&](int64_t i) {
+      std::memcpy(front + (n + i) * row_bytes, front + (n + i) * 2 * row_bytes, static_cast<size_t>(row_bytes));
+    });
+  }
   return ops::matrix(front, N, V, type);
 }
 
@@ -83,7 +86,7 @@ at::Tensor logits_backward(const UnitContext& u, double seed_scale, const HeadSa
   const auto seed = static_cast<float>(seed_scale);
   if (ddh::by_operators(saved.logits)) return logits_backward_by_operators(u, seed, saved);
   const int64_t* targets = u.batch.targets.const_data_ptr<int64_t>();
-  for_row_chunks(saved.logits, [&](int64_t first, int64_t rows) {
+  for_chunks(saved.logits, [&](int64_t first, int64_t rows) {
     auto* const at = saved.logits.mutable_data_ptr<float>() + first * V;
     ops::softmax_rows(at, saved.log_sum_exp.const_data_ptr<float>() + first, rows, V, seed, at);
     for (int64_t n = 0; n < rows; ++n) {
@@ -108,7 +111,7 @@ at::Tensor head(const UnitContext& u, const at::Tensor& x, HeadSaved& saved) {
                      ops::result(saved.logits));
   if (ddh::by_operators(x)) return loss_by_operators(u.batch, saved);
   saved.log_sum_exp = at::empty({N}, at::kFloat);
-  for_row_chunks(saved.logits, [&](int64_t first, int64_t rows) {
+  for_chunks(saved.logits, [&](int64_t first, int64_t rows) {
     ops::log_sum_exp_rows(saved.logits.const_data_ptr<float>() + first * V, rows, V,
                           saved.log_sum_exp.mutable_data_ptr<float>() + first);
   });

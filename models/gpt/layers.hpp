@@ -20,7 +20,8 @@
 
 namespace gpt {
 
-inline constexpr int64_t kIgnoredTarget = -100;  // does not count
+inline constexpr int64_t kIgnoredTarget = -100;     // does not count
+inline constexpr int64_t kLogitsOfChunk = 1 << 16;  // that a thread takes at a time: a part of the second-level cache
 
 // The state of a micro-batch.
 struct GptBatch {

@@ -37,8 +37,9 @@ inline std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const UnitConte
   return ops::layer_norm(layer_of(u, layer), x, kLayerNormEps, u.config.compute);
 }
 inline at::Tensor layer_norm_backward(const UnitContext& u, uint32_t layer, const at::Tensor& dy, const at::Tensor& x,
-                                      const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& add = {}) {
-  return ops::layer_norm_backward(layer_of(u, layer), dy, x, mean, rstd, add);
+                                      const at::Tensor& mean, const at::Tensor& rstd,
+                                      const at::Tensor& past_norm = {}) {
+  return ops::layer_norm_backward(layer_of(u, layer), dy, x, mean, rstd, past_norm);
 }
 
 }  // namespace gpt

@@ -48,14 +48,6 @@ HeadResult result_of(const at::Tensor& x, int64_t b, int64_t h) {
   return {x.mutable_data_ptr<float>() + b * x.stride(0) + h * x.stride(1), x.stride(2)};
 }
 
-// Asks for sample b of x (B, H, T, D), and what lies between its heads, in the order of memory. Heads read it row by row, which
-// the processor's own prefetching does not follow.
-void prefetch_sample(const at::Tensor& x, int64_t b) {
-  constexpr int64_t kLine = 16;  // elements
-  const auto* const first = x.const_data_ptr<float>() + b * x.stride(0);
-  for (int64_t i = 0; i < x.stride(0); i += kLine) __builtin_prefetch(first + i, /*write*/ 0, /*locality*/ 2);
-}
-
 // Calls body(b, h, memory of the thread) for each head of each sample.
 template <class Body>
 void for_heads(const AttentionShape& s, int64_t numel_of_thread, const Body& body) {
@@ -80,11 +72,6 @@ void fused_attention_backward(const AttentionShape& s, const Qkv& all, const at:
   const HeadShape head{s.T, s.D, s.causal};
   const auto* const sums = saved.log_sum_exp.const_data_ptr<float>();
   for_heads(s, attend_backward_numel(head), [&, run = head_kernels().backward](int64_t b, int64_t h, float* memory) {
-    if (h == 0) {
-      prefetch_sample(all.q, b);
-      prefetch_sample(attended, b);
-      prefetch_sample(d_out, b);
-    }
     run(head, rows_of(all.q, b, h), rows_of(all.k, b, h), rows_of(all.v, b, h), rows_of(attended, b, h),
         rows_of(d_out, b, h), sums + (b * s.H + h) * s.T,
         {result_of(d.q, b, h), result_of(d.k, b, h), result_of(d.v, b, h)}, memory);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ops/attention.hpp: attention of a sequence to itself, and the activation of a block, computed in pieces of fixed size: so no
-// bit depends on the number of threads.
+// ops/attention.hpp: attention of a sequence to itself, computed in pieces of fixed size: so no bit depends on the number of
+// threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>

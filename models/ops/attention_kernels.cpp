@@ -6,7 +6,7 @@
 
 #include "exponential.hpp"
 #include "fused_kernel.hpp"
-#include "turn.hpp"
+#include "transpose.hpp"
 
 namespace ops {
 namespace {
@@ -79,10 +79,10 @@ DDH_SIMD_INLINE void transpose(HeadRows from, const HeadShape& s, float* to) {
   const int64_t width = padded(s.T), rows = s.T / 4 * 4, columns = s.D / 4 * 4;
   for (int64_t t = 0; t < rows; t += 4) {
     for (int64_t d = 0; d < columns; d += 4) {
-      Four v[4];
-      for (int i = 0; i < 4; ++i) v[i] = *reinterpret_cast<const Four*>(from.data + (t + i) * from.stride + d);
-      turn(v);
-      for (int i = 0; i < 4; ++i) *reinterpret_cast<Four*>(to + (d + i) * width + t) = v[i];
+      FourFloats v[4];
+      for (int i = 0; i < 4; ++i) v[i] = *reinterpret_cast<const FourFloats*>(from.data + (t + i) * from.stride + d);
+      transpose_4x4(v);
+      for (int i = 0; i < 4; ++i) *reinterpret_cast<FourFloats*>(to + (d + i) * width + t) = v[i];
     }
   }
   for (int64_t t = 0; t < s.T; ++t) {

@@ -26,8 +26,8 @@ struct RunSums {
 
 // The same of dy times the normed x.
 struct NormedRunSums {
-  DDH_SIMD_BODY void run(const LayerNormRows& in, int64_t columns, bool adds, float* out) {
-    const LayerNormRows s = in;
+  DDH_SIMD_BODY void run(const LayerNormBackwardRows& in, int64_t columns, bool adds, float* out) {
+    const LayerNormBackwardRows s = in;
     float sums[kColumns] = {};
     for (int64_t r = 0; r < s.rows; ++r) {
       const float *dy = s.dy + r * s.width, *x = s.x + r * s.width;
@@ -57,7 +57,7 @@ void column_sums(const float* x, int64_t rows, int64_t columns, float* out) {
   });
 }
 
-void layer_norm_weight_backward(const LayerNormRows& in, float* d_weight, float* d_bias) {
+void layer_norm_weight_backward(const LayerNormBackwardRows& in, float* d_weight, float* d_bias) {
   sum_columns(in.rows, in.width, d_weight, [&](int64_t row, int64_t n, int64_t first, int64_t width, bool adds) {
     const int64_t at = row * in.width + first;
     ddh::Kernel<NormedRunSums>::run({in.dy + at, in.x + at, in.mean + row, in.rstd + row, n, in.width}, width, adds,

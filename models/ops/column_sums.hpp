@@ -15,6 +15,6 @@ void column_sums(const float* x, int64_t rows, int64_t columns, float* out);
 
 // Gradients of a layer norm's weight and bias (width): d_weight[c] = sum of dy[r][c] (x[r][c] - mean[r]) rstd[r],
 // d_bias[c] = sum of dy[r][c]. d_bias may be nullptr.
-void layer_norm_weight_backward(const LayerNormRows& in, float* d_weight, float* d_bias);
+void layer_norm_weight_backward(const LayerNormBackwardRows& in, float* d_weight, float* d_bias);
 
 }  // namespace ops

@@ -16,27 +16,26 @@ c10::string_view name_of(Gelu form) { return form == Gelu::kTanh ? "tanh" : "non
 
 }  // namespace
 
-// fp16 is widened for the kernels, and rounded once.
 at::Tensor gelu(Gelu form, const at::Tensor& x) {
   if (ddh::by_operators(x)) return at::gelu(x, name_of(form));
-  if (!takes_own_kernels(x)) return gelu(form, x.to(at::kFloat)).to(x.scalar_type());
-  at::Tensor y = at::empty_like(x);
-  with_elements(x, [&]<class Element>(const Element* from) {
+  const at::Tensor in = x.contiguous();
+  at::Tensor y = at::empty_like(in);
+  with_any_elements(in, [&]<class Element>(const Element* from) {
     auto* const to = mutable_elements<Element>(y);
-    ddh::for_ranges(x.numel(), [&](int64_t first, int64_t n) { gelu_elements(form, from + first, n, to + first); });
+    ddh::for_ranges(in.numel(), [&](int64_t first, int64_t n) { gelu_elements(form, from + first, n, to + first); });
   });
   return y;
 }
 
 at::Tensor gelu_backward(Gelu form, const at::Tensor& dy, const at::Tensor& x) {
   if (ddh::by_operators(x)) return at::gelu_backward(dy, x, name_of(form));
-  if (!takes_own_kernels(x)) return gelu_backward(form, dy.to(at::kFloat), x.to(at::kFloat)).to(x.scalar_type());
-  at::Tensor dx = at::empty_like(x);
-  with_elements(x, [&]<class Element>(const Element* from) {
-    const auto* const gradient = elements<Element>(dy);
+  const at::Tensor in = x.contiguous(), gradient = dy.to(x.scalar_type()).contiguous();
+  at::Tensor dx = at::empty_like(in);
+  with_any_elements(in, [&]<class Element>(const Element* from) {
+    const auto* const of_y = elements<Element>(gradient);
     auto* const to = mutable_elements<Element>(dx);
-    ddh::for_ranges(x.numel(), [&](int64_t first, int64_t n) {
-      gelu_elements_backward(form, gradient + first, from + first, n, to + first);
+    ddh::for_ranges(in.numel(), [&](int64_t first, int64_t n) {
+      gelu_elements_backward(form, of_y + first, from + first, n, to + first);
     });
   });
   return dx;

@@ -7,7 +7,7 @@
 
 namespace ops {
 
-// Element by element, in the dtype of x. tanh: GPT-2's approximation; erf: Phi itself.
+// Element by element, in the dtype of x: fp32, bf16 or fp16. tanh: GPT-2's approximation; erf: Phi itself.
 enum class Gelu { kErf, kTanh };
 at::Tensor gelu(Gelu form, const at::Tensor& x);
 at::Tensor gelu_backward(Gelu form, const at::Tensor& dy, const at::Tensor& x);

@@ -52,14 +52,6 @@ at::Tensor bias_of(const Affine& layer, at::Device device) {
   return layer.bias == nullptr ? at::Tensor() : vector(*layer.bias, device);
 }
 
-// Rows that one thread computes: a part of the second-level cache.
-template <class Body>
-void for_rows(int64_t rows, int64_t width, const Body& body) {
-  constexpr int64_t kNumel = int64_t{1} << 15;
-  const int64_t step = std::max<int64_t>(1, kNumel / std::max<int64_t>(1, width));
-  ddh::for_pieces((rows + step - 1) / step, [&](int64_t i) { body(i * step, std::min(step, rows - i * step)); });
-}
-
 }  // namespace
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const Affine& layer, const at::Tensor& x, double eps,
@@ -71,16 +63,14 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const Affine& layer, c
         at::native_layer_norm(x, {C}, weight, bias.defined() ? std::optional(bias) : std::nullopt, eps);
     return {y.to(type), mean, rstd};
   }
-  if (type == at::kHalf) {
-    auto [y, mean, rstd] = layer_norm(layer, x, eps, at::kFloat);
-    return {y.to(type), mean, rstd};
-  }
+  const at::Tensor in = x.contiguous();
   at::Tensor y = at::empty({N, C}, x.options().dtype(type)), mean = at::empty({N, 1}, at::kFloat),
              rstd = at::empty({N, 1}, at::kFloat);
-  const NormScalars scalars{weight.const_data_ptr<float>(), bias.defined() ? bias.const_data_ptr<float>() : nullptr};
-  with_elements(y, [&]<class Element>(const Element*) {
-    for_rows(N, C, [&](int64_t first, int64_t rows) {
-      layer_norm_rows(x.const_data_ptr<float>() + first * C, scalars, rows, C, static_cast<float>(eps),
+  const LayerNormParameters parameters{weight.const_data_ptr<float>(),
+                                       bias.defined() ? bias.const_data_ptr<float>() : nullptr};
+  with_any_elements(y, [&]<class Element>(const Element*) {
+    for_row_chunks(N, C, [&](int64_t first, int64_t rows) {
+      layer_norm_rows(in.const_data_ptr<float>() + first * C, parameters, rows, C, static_cast<float>(eps),
                       mutable_elements<Element>(y) + first * C, mean.mutable_data_ptr<float>() + first,
                       rstd.mutable_data_ptr<float>() + first);
     });
@@ -89,7 +79,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const Affine& layer, c
 }
 
 at::Tensor layer_norm_backward(const Affine& layer, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
-                               const at::Tensor& rstd, const at::Tensor& add) {
+                               const at::Tensor& rstd, const at::Tensor& past_norm) {
   const int64_t N = x.size(0), C = x.size(1);
   const at::Tensor weight = vector(layer.weight, x.device());
   const bool has_bias = layer.bias != nullptr;
@@ -101,14 +91,16 @@ at::Tensor layer_norm_backward(const Affine& layer, const at::Tensor& dy, const 
                                        {true, wants_gradients, wants_gradients && has_bias});
     if (wants_gradients) give(layer.weight, d_weight);
     if (wants_gradients && has_bias) give(*layer.bias, d_bias);
-    return add.defined() ? dx.add_(add) : dx;
+    return past_norm.defined() ? dx.add_(past_norm) : dx;
   }
-  const LayerNormRows in{dy.const_data_ptr<float>(),
-                         x.const_data_ptr<float>(),
-                         mean.const_data_ptr<float>(),
-                         rstd.const_data_ptr<float>(),
-                         N,
-                         C};
+  const at::Tensor of_y = dy.contiguous(), of_x = x.contiguous(),
+                   past = past_norm.defined() ? past_norm.contiguous() : past_norm;
+  const LayerNormBackwardRows in{of_y.const_data_ptr<float>(),
+                                 of_x.const_data_ptr<float>(),
+                                 mean.const_data_ptr<float>(),
+                                 rstd.const_data_ptr<float>(),
+                                 N,
+                                 C};
   if (wants_gradients) {
     at::Tensor d_weight = at::empty({C}, at::kFloat), d_bias;
     if (has_bias) d_bias = at::empty_like(d_weight);
@@ -118,11 +110,11 @@ at::Tensor layer_norm_backward(const Affine& layer, const at::Tensor& dy, const 
     if (has_bias) give(*layer.bias, d_bias);
   }
   at::Tensor dx = at::empty({N, C}, at::kFloat);
-  for_rows(N, C, [&](int64_t first, int64_t rows) {
+  for_row_chunks(N, C, [&](int64_t first, int64_t rows) {
     const int64_t at = first * C;
-    layer_norm_rows_backward({in.dy + at, in.x + at, in.mean + first, in.rstd + first, rows, C},
-                             weight.const_data_ptr<float>(), add.defined() ? add.const_data_ptr<float>() + at : nullptr,
-                             dx.mutable_data_ptr<float>() + at);
+    layer_norm_rows_backward(
+        {in.dy + at, in.x + at, in.mean + first, in.rstd + first, rows, C}, weight.const_data_ptr<float>(),
+        past.defined() ? past.const_data_ptr<float>() + at : nullptr, dx.mutable_data_ptr<float>() + at);
   });
   return dx;
 }

@@ -38,8 +38,9 @@ at::Tensor column_sums(const at::Tensor& x);
 // y in `type` from x (rows, columns) in fp32; mean, 1 / deviation
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const Affine& layer, const at::Tensor& x, double eps,
                                                           at::ScalarType type);
-// The gradient of x, plus `add` (rows, columns) where it is defined: what reaches x past the norm. All fp32.
+// The gradient of x (rows, columns), plus `past_norm` where it is defined: the gradient that reaches x through the residual
+// connection. All fp32.
 at::Tensor layer_norm_backward(const Affine& layer, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& mean,
-                               const at::Tensor& rstd, const at::Tensor& add = {});
+                               const at::Tensor& rstd, const at::Tensor& past_norm = {});
 
 }  // namespace ops

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "products.hpp"
-#include "turn.hpp"
+#include "transpose.hpp"
 
 namespace ops {
 namespace {
@@ -160,14 +160,14 @@ class OnednnProducts : public Products {
 void transpose_add(const float* x, int64_t rows, int64_t columns, const float* bias, float* y, int64_t y_stride) {
   int64_t r = 0;
   for (; r + 4 <= rows; r += 4) {
-    Four b[4];
-    for (int i = 0; i < 4; ++i) b[i] = Four{} + (bias != nullptr ? bias[r + i] : 0.0F);
+    FourFloats b[4];
+    for (int i = 0; i < 4; ++i) b[i] = FourFloats{} + (bias != nullptr ? bias[r + i] : 0.0F);
     int64_t c = 0;
     for (; c + 4 <= columns; c += 4) {
-      Four v[4];
-      for (int i = 0; i < 4; ++i) v[i] = *reinterpret_cast<const Four*>(x + (r + i) * columns + c) + b[i];
-      turn(v);
-      for (int i = 0; i < 4; ++i) *reinterpret_cast<Four*>(y + (c + i) * y_stride + r) = v[i];
+      FourFloats v[4];
+      for (int i = 0; i < 4; ++i) v[i] = *reinterpret_cast<const FourFloats*>(x + (r + i) * columns + c) + b[i];
+      transpose_4x4(v);
+      for (int i = 0; i < 4; ++i) *reinterpret_cast<FourFloats*>(y + (c + i) * y_stride + r) = v[i];
     }
     for (; c < columns; ++c) {
       for (int64_t i = 0; i < 4; ++i) y[c * y_stride + r + i] = x[(r + i) * columns + c] + b[i][0];

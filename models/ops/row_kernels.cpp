@@ -10,19 +10,6 @@ namespace {
 
 constexpr int64_t kParts = 16;
 
-// The sum of term(i) for i below `width`, where Term::at(i) is element i's.
-template <class Term>
-DDH_SIMD_INLINE float row_sum(const Term& term, int64_t width) {
-  float parts[kParts] = {};
-  int64_t i = 0;
-  for (; i + kParts <= width; i += kParts) {
-    DDH_SIMD_LOOP
-    for (int64_t k = 0; k < kParts; ++k) parts[k] += term.at(i + k);
-  }
-  for (int64_t k = 0; i + k < width; ++k) parts[k] += term.at(i + k);
-  return joined<kParts>(parts);
-}
-
 struct Square {
   const float* x;
   DDH_SIMD_INLINE float at(int64_t i) const { return x[i] * x[i]; }
@@ -36,7 +23,7 @@ struct RmsNorm {
   DDH_SIMD_BODY void run(const float* x, const float* weight, int64_t rows, int64_t width, float eps, float* y,
                          float* rstd) {
     for (int64_t r = 0; r < rows; ++r, x += width, y += width) {
-      const float mean = row_sum(Square{x}, width) / static_cast<float>(width);
+      const float mean = row_sum<kParts>(Square{x}, width) / static_cast<float>(width);
       const float scale = 1.0F / __builtin_sqrtf(mean + eps);
       rstd[r] = scale;
       DDH_SIMD_LOOP
@@ -50,7 +37,8 @@ struct RmsNormBackward {
                          int64_t width, float* dx) {
     for (int64_t r = 0; r < rows; ++r, x += width, dy += width, dx += width) {
       const float scale = rstd[r];
-      const float slope = row_sum(WeightedProduct{dy, weight, x}, width) / static_cast<float>(width) * scale * scale;
+      const float slope =
+          row_sum<kParts>(WeightedProduct{dy, weight, x}, width) / static_cast<float>(width) * scale * scale;
       DDH_SIMD_LOOP
       for (int64_t i = 0; i < width; ++i) dx[i] = (dy[i] * weight[i] - x[i] * slope) * scale;
     }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ops/rows.hpp: images in host memory as rows of channels, one row for each pixel, for kernels over fp32 and bf16.
+// ops/rows.hpp: tensors in host memory as elements and rows for kernels; images as rows of channels, one for each pixel.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "ddh/sdk/torch/device.hpp"
+#include "ddh/sdk/torch/pieces.hpp"
+#include "elements.hpp"
 
 namespace ops {
 
@@ -35,6 +38,14 @@ void with_elements(const at::Tensor& x, const Body& body) {
   else
     body(static_cast<const uint16_t*>(x.const_data_ptr()));
 }
+// The same for fp16 too, which kernels have as Half.
+template <class Body>
+void with_any_elements(const at::Tensor& x, const Body& body) {
+  if (x.scalar_type() == at::kHalf)
+    body(static_cast<const Half*>(x.const_data_ptr()));
+  else
+    with_elements(x, body);
+}
 template <class Element>
 const Element* elements(const at::Tensor& x) {
   return static_cast<const Element*>(x.const_data_ptr());
@@ -42,6 +53,18 @@ const Element* elements(const at::Tensor& x) {
 template <class Element>
 Element* mutable_elements(const at::Tensor& x) {
   return static_cast<Element*>(x.mutable_data_ptr());
+}
+
+// Rows of a chunk of at most `numel` elements, and at least one row.
+inline int64_t chunk_rows(int64_t width, int64_t numel) {
+  return std::max<int64_t>(1, numel / std::max<int64_t>(1, width));
+}
+
+// Calls body(first row, rows) for chunks of the rows, each on one thread. The default is a part of the second-level cache.
+template <class Body>
+void for_row_chunks(int64_t rows, int64_t width, const Body& body, int64_t numel = int64_t{1} << 15) {
+  const int64_t step = chunk_rows(width, numel);
+  ddh::for_pieces((rows + step - 1) / step, [&](int64_t i) { body(i * step, std::min(step, rows - i * step)); });
 }
 
 }  // namespace ops

@@ -77,12 +77,12 @@ void check_spreads(const Options& options, int steps, const std::string& model) 
 void check_gpt(int threads, const std::string& compute) {
   const Text text;
   const Options shared = {text.option(), "precision.compute=" + compute, "run.sample_tokens=0"};
-  // Odd sizes, where vectors end in the middle; biases, dropout and the other activation.
-  check_threads(
-      threads,
-      joined(shared, {"model.size=custom", "model.n_layer=2", "model.n_head=3", "model.n_embd=33", "model.context=19",
-                      "data.micro_batch=5", "model.bias=on", "model.dropout=0.1", "model.activation=gelu_tanh"}),
-      4, "gpt");
+  // Odd sizes, where vectors end in the middle; logits of several chunks; biases, dropout and the other activation.
+  check_threads(threads,
+                joined(shared, {"model.size=custom", "model.n_layer=2", "model.n_head=3", "model.n_embd=33",
+                                "model.context=19", "model.vocab=5003", "data.micro_batch=5", "model.bias=on",
+                                "model.dropout=0.1", "model.activation=gelu_tanh"}),
+                4, "gpt");
   check_threads(threads, joined(shared, {"model.size=0.8M", "data.micro_batch=12"}), 3, "gpt");
 }
 

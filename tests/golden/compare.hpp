@@ -5,15 +5,11 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <vector>
 
+#include "check.hpp"
 #include "fixtures/harness/model_driver.hpp"
-
-// LibTorch has a macro of this name too, which knows nothing of Catch2 and ends the program at the first failure.
-#undef CHECK
-#define CHECK(...) INTERNAL_CATCH_TEST("CHECK", Catch::ResultDisposition::ContinueOnFailure, __VA_ARGS__)
 
 namespace ddhost::test {
 

@@ -15,7 +15,6 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/zeros.h>
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -25,6 +24,7 @@
 #include "../../models/ops/depthwise.hpp"
 #include "../../models/ops/exponential.hpp"
 #include "../../models/ops/language_layers.hpp"
+#include "check.hpp"
 #include "fixtures/harness/golden_fill.hpp"
 
 using namespace ddhost::test;
@@ -233,6 +233,12 @@ TEST_CASE("exponential is exp within 2 units in the last place, with infinity, 0
     largest = std::max(largest, std::abs(static_cast<double>(ops::exponential(x)) - expected) / expected);
   }
   CHECK(largest < 2 * 0x1p-23);
+  double between = 0;
+  for (float x = -87.3F; x < 88.0F; x += 0.0137F)
+    between = std::max(
+        between,
+        std::abs(static_cast<double>(ops::exponential_below(x)) / static_cast<double>(ops::exponential(x)) - 1));
+  CHECK(between < 2 * 0x1p-23);
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   CHECK(ops::exponential(0.0F) == 1.0F);
   CHECK(ops::exponential(89.0F) == kInfinity);
@@ -240,6 +246,11 @@ TEST_CASE("exponential is exp within 2 units in the last place, with infinity, 0
   CHECK(ops::exponential(-kInfinity) == 0.0F);
   CHECK(ops::exponential(-100.0F) == 0.0F);
   CHECK(std::isnan(ops::exponential(std::numeric_limits<float>::quiet_NaN())));
+  CHECK(ops::exponential_below(0.0F) == 1.0F);
+  CHECK(ops::exponential_below(-kInfinity) == 0.0F);
+  CHECK(ops::exponential_below(-87.4F) == 0.0F);
+  CHECK(ops::exponential_below(-87.33F) > 0.0F);
+  CHECK(std::isnan(ops::exponential_below(std::numeric_limits<float>::quiet_NaN())));
   CHECK(ops::logistic(0.0F) == 0.5F);
   CHECK(ops::logistic(-kInfinity) == 0.0F);
   CHECK(ops::logistic(kInfinity) == 1.0F);
