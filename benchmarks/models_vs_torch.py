@@ -32,6 +32,10 @@ MODELS = {
                                           "model.batch_norm=true", "model.dropout=0", "model.dataset=mnist"]),
     "cnn:mobilenet_v2": (32, 4_000, "images", ["model.network=mobilenet_v2", "model.dropout=0",
                                                 "model.dataset=cifar10_subset"]),
+    "cnn:cnn_lstm": (50, 60_000, "videos", ["model.network=cnn_lstm", "model.dataset=moving_mnist", "model.frames=5",
+                                             "model.widths=[8,16]", "model.padding=1", "model.lstm=[64,64]", "model.hidden=64",
+                                             "model.dropout=0"]),
+    "cnn:vgg11": (4, 4_000, "images", ["model.network=vgg11", "model.dropout=0", "model.dataset=cifar10_subset"]),
     "kgat:cf": (512, 16_180, "users", ['train.programs=["cf"]', "model.cf_sampling=pairs", "model.message_dropout=0"]),
     "kgat:kg": (1024, 63_396, "triples", ['train.programs=["kg"]', "model.kg_sampling=triples", "optimizer_kg.plugin=adam",
                                                "optimizer_kg.lr=1e-4", 'train.optimizers=["optimizer","optimizer_kg"]']),
@@ -41,7 +45,7 @@ MODELS = {
         'train.programs=["stage3_all"]', "model.width=256", "model.layers=6", "model.heads=8", "model.kv_heads=4",
         "model.head_dim=32", "model.mlp_width=768"]),
 }
-SHORT = [name for name in MODELS if name not in ("vit:Ti", "vit:B")]
+SHORT = [name for name in MODELS if name not in ("vit:Ti", "vit:B", "cnn:vgg11")]
 
 
 def output_of(command, env=None):

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // benchmarks/optimizer_bench.cpp: time of kernels over 32M parameters on one core: the fused AdamW (28 bytes per
-// parameter, 30 with a bf16 copy, 32 with two gradient sources), the exact norm, the sum over two ranks, and a copy.
+// parameter, 30 with a bf16 copy, 32 with two gradient sources; in one tensor, and in tensors of 4,096), the exact norm, the
+// sum over two ranks, and a copy.
 // Usage: optimizer_bench [numel]. Prints the median of 9 runs in ns per element and GB/s.
 #include <algorithm>
 #include <chrono>
@@ -39,6 +40,26 @@ void measure(const char* name, uint64_t numel, double bytes_per_element, Body&& 
               bytes_per_element / ns[4]);
 }
 
+const ddhost::test::Numbers kAdamW = {{"betas", {0.9, 0.999}},
+                                      {"eps", {1e-8}},
+                                      {"weight_decay", {0.01}},
+                                      {"decay_groups", {1}},
+                                      {"bias_correction", {1}}};
+
+// The same update where the parameters are many small tensors.
+void measure_small_tensors(uint64_t numel, ddh_optim_shard shard, const ddh_step_block& block) {
+  constexpr uint64_t kSmall = 4096;
+  const uint64_t count = numel / kSmall;
+  if (count == 0) return;
+  const ddhost::test::OptimizerFixture adamw(ddh_entry_adamw, kAdamW, std::vector<uint64_t>(count, kSmall));
+  std::vector<ddh_range> ranges;
+  for (uint64_t i = 0; i < count; ++i) ranges.push_back({static_cast<int32_t>(i), 0, 0, i * kSmall, kSmall});
+  shard.n_ranges = static_cast<uint32_t>(count);
+  shard.ranges = ranges.data();
+  const std::vector<int64_t> steps(count, 10);
+  measure("adamw, tensors of 4,096", count * kSmall, 28, [&] { adamw.update(shard, block, steps); });
+}
+
 void run(uint64_t numel) {
   const std::vector<Pages> memory = [&] {
     std::vector<Pages> all;
@@ -49,13 +70,7 @@ void run(uint64_t numel) {
   }();
   const auto f32 = [&](size_t i) { return static_cast<float*>(memory[i].get()); };
   for (size_t i = 0; i < memory.size(); ++i) ddh::flat::fill(f32(i), DDH_F32, numel, i < 4 ? 0.01 : 0.0);
-  const ddhost::test::OptimizerFixture adamw(ddh_entry_adamw,
-                                             {{"betas", {0.9, 0.999}},
-                                              {"eps", {1e-8}},
-                                              {"weight_decay", {0.01}},
-                                              {"decay_groups", {1}},
-                                              {"bias_correction", {1}}},
-                                             {numel});
+  const ddhost::test::OptimizerFixture adamw(ddh_entry_adamw, kAdamW, {numel});
   const ddh_range range{0, 0, 0, 0, numel};
   const float* grads[] = {f32(1), f32(4)};
   void* slots[] = {f32(2), f32(3)};
@@ -72,6 +87,7 @@ void run(uint64_t numel) {
   const auto block = ddhost::test::step_block(10, 1e-3);
   const auto update = [&] { adamw.update(shard, block, {10}); };
   measure("adamw fp32", numel, 28, update);
+  measure_small_tensors(numel, shard, block);
   shard.n_grads = 2;
   measure("adamw, two sources", numel, 32, update);
   shard.n_grads = 1;

@@ -48,6 +48,26 @@ def mnist(folder, part="train"):
     return (torch.from_numpy(pixels.astype(np.float32)) / 255 - 0.1307) / 0.3081, torch.from_numpy(labels.astype(np.int64))
 
 
+class MovingMnist:
+    """models/images/moving.cpp: videos of 5 frames, (n, 5, 1, 28, 28) normalized, and the direction as the label."""
+
+    DIRECTIONS = [(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)]
+    FRAMES, STEP = 5, 3
+
+    def __init__(self, folder, part="train"):
+        self.still, _ = mnist(folder, part)
+        self.draws = Stream(0, f"images.moving.{part}")
+
+    def batch(self, samples):
+        videos, labels = [], []
+        for i in (int(sample) for sample in samples):
+            label, *start = (self.draws.bits(3 * i + k) % n for k, n in enumerate((8, 28, 28)))
+            frames = [[at + f * self.STEP * way for at, way in zip(start, self.DIRECTIONS[label])] for f in range(self.FRAMES)]
+            videos.append(torch.stack([torch.roll(self.still[i], shift, (1, 2)) for shift in frames]))
+            labels.append(label)
+        return torch.stack(videos), torch.tensor(labels)
+
+
 def cifar10(folder, part="train"):
     """(n, 3, 32, 32) normalized, (n) labels."""
     records = np.frombuffer(unpacked(pathlib.Path(folder) / f"cifar10_subset/{part}.bin.gz"), np.uint8).reshape(-1, 3073)

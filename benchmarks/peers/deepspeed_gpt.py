@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's ZeRO stages on its CPU accelerator over gloo, with its own CPU AdamW.
+"""DeepSpeed's ZeRO stages on its CPU accelerator over gloo, with its own CPU AdamW; zero2_offload, zero3_offload: with the state
+of the optimizer offloaded to the host, which there is the same memory.
 
     DS_ACCELERATOR=cpu torchrun --nproc_per_node 2 deepspeed_gpt.py --strategy zero2 --size gpt2 --tokens FILE
 """
@@ -12,12 +13,16 @@ import gpt
 
 def config(options):
     """overlap_comm is for accelerators with streams; the other values are DeepSpeed's defaults."""
+    stage, _, offloads = options.strategy.partition("_")
+    zero = {"stage": int(stage[-1]), "overlap_comm": False}
+    if offloads:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": False}
     return {
         "train_micro_batch_size_per_gpu": options.micro_batch,
         "gradient_accumulation_steps": 1,
         "gradient_clipping": 1.0,
         "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.9, 0.95], "weight_decay": 0.1}},
-        "zero_optimization": {"stage": int(options.strategy[-1]), "overlap_comm": False},
+        "zero_optimization": zero,
         "bf16": {"enabled": options.dtype == "bf16"},
     }
 
@@ -39,7 +44,7 @@ def prepare(options):
 
 
 def main():
-    options = gpt.parse_options(__doc__, ["zero1", "zero2", "zero3"])
+    options = gpt.parse_options(__doc__, ["zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"])
     _, step = prepare(options)
     gpt.timed_steps(options, dist.get_rank(), step)
     dist.destroy_process_group()

@@ -34,6 +34,8 @@ def parsed():
 
 
 def images_of(args):
+    if args.size == "cnn_lstm":
+        return ddhost_data.MovingMnist(args.data).batch
     pixels, labels = (ddhost_data.mnist if args.size == "basic" else ddhost_data.cifar10)(args.data)
     side = 224 if args.size in ("Ti", "B") else pixels.shape[-1]
 

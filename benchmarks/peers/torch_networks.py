@@ -21,8 +21,28 @@ def vit(size):
     return VisionTransformer(side, patch, layers, heads, width, 4 * width, num_classes=10)
 
 
+class CnnLstm(nn.Module):
+    """configs/cnn_moving.json: convolutions of each frame (B, T, 1, 28, 28), two LSTMs over the frames."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 16, 3, padding=1)
+        self.lstm1, self.lstm2 = nn.LSTM(16 * 7 * 7, 64, batch_first=True), nn.LSTM(64, 64, batch_first=True)
+        self.fc1, self.fc2 = nn.Linear(64, 64), nn.Linear(64, 8)
+
+    def forward(self, x):
+        B, T = x.shape[:2]
+        x = x.flatten(0, 1)
+        for conv in (self.conv1, self.conv2):
+            x = F.max_pool2d(F.relu(conv(x)), 2)
+        states, _ = self.lstm2(self.lstm1(x.flatten(1).view(B, T, -1))[0])
+        return self.fc2(F.relu(self.fc1(states[:, -1])))
+
+
 def cnn(size, stem_stride=2, dropout=0.0, channels_last=False):
-    """basic: configs/cnn_mnist.json. Others: torchvision's."""
+    """basic: configs/cnn_mnist.json. cnn_lstm: configs/cnn_moving.json. Others: torchvision's."""
+    if size == "cnn_lstm":
+        return CnnLstm()
     if size != "basic":
         import torchvision
         net = getattr(torchvision.models, size)(num_classes=10, dropout=dropout)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives of the transport shm against those of an MPI library on the same machine, alternating in one run.
+
+    python3 benchmarks/collectives_vs_mpi.py [--ranks 2,4,8] [--sizes 1024,1048576] [--rounds 5] [--mpirun "mpirun --flag"]
+
+It needs build/benchmarks/collective_bench and mpi_collectives (cmake --build build --target collective_bench mpi_collectives).
+A cell has the microseconds of shm, and in parentheses those of the MPI library divided by them: above 1 shm is faster. Buffers
+are private memory of each rank; `windows` are buffers in shared pages, which MPI has no equal of.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shlex
+import statistics
+import subprocess
+import sys
+
+PROGRAMS = pathlib.Path(__file__).resolve().parent.parent / "build/benchmarks"
+OPERATIONS = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"]
+
+
+def output_of(command):
+    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    done = subprocess.run([str(word) for word in command], check=False, capture_output=True, text=True, env=env)
+    if done.returncode != 0:
+        sys.exit(f"collectives_vs_mpi.py: {command[0]} ended with {done.returncode}: {done.stderr[-1000:]}")
+    return done.stdout
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", default="2,4,8")
+    parser.add_argument("--sizes", default="1024,65536,1048576,4194304,16777216,67108864")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--mpirun", default="mpirun --oversubscribe")
+    args = parser.parse_args()
+    for name in ("collective_bench", "mpi_collectives"):
+        if not (PROGRAMS / name).exists():
+            parser.error(f"there is no {PROGRAMS / name}; build it: cmake --build build --target {name}")
+    sizes = args.sizes.split(",")
+    for ranks in args.ranks.split(","):
+        ours, theirs = {}, {}
+        for _ in range(args.rounds):
+            text = output_of([PROGRAMS / "collective_bench", "--json", "--transports", "shm", "--ranks", ranks, "--rounds", 1,
+                              "--sizes", args.sizes])
+            for row in json.loads(text)["rows"]:
+                ours.setdefault((row["operation"], row["memory"], row["bytes"]), []).append(row["us"])
+            text = output_of([*shlex.split(args.mpirun), "-n", ranks, PROGRAMS / "mpi_collectives", *sizes])
+            for line in text.splitlines():
+                operation, size, us = line.split()
+                theirs.setdefault((operation, int(size)), []).append(float(us))
+        for memory in ("private", "window"):
+            names = [name for name in OPERATIONS if (name, memory, int(sizes[0])) in ours]
+            print(f"\n{ranks} ranks, {memory}\n| bytes | {' | '.join(names)} |\n{'|---' * (len(names) + 1)}|")
+            for size in (int(size) for size in sizes):
+                cells = []
+                for name in names:
+                    mine, peer = ours[name, memory, size], theirs[name, size]
+                    ratio = statistics.median(p / m for p, m in zip(peer, mine))
+                    cells.append(f"{statistics.median(mine):,.1f} ({ratio:.2f})")
+                print(f"| {size:,} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// benchmarks/mpi_collectives.cpp: the collectives of an MPI library alone, as collective_bench measures those of transports:
+// the same sizes, buffers in private memory that rotate through four times the last-level cache, the slowest rank's time, and
+// checked results. Prints one line "operation bytes us" for each; collectives_vs_mpi.py runs it.
+// Usage: mpirun -n 2 mpi_collectives 1024 1048576 ...
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "machine.hpp"
+
+namespace {
+
+// Small whole numbers, whose sums are exact in every order.
+float value(int rank, size_t i) { return static_cast<float>((i * 7 + static_cast<size_t>(rank + 1) * 13) % 101); }
+
+class Bench {
+ public:
+  explicit Bench(size_t most_bytes) {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &world_);
+    const size_t cache = ddhost::bench::last_level_cache_bytes();
+    const size_t bytes = std::max(2 * most_bytes, 4 * cache / static_cast<size_t>(world_));
+    send_.resize(bytes / sizeof(float));
+    recv_.resize(send_.size());
+    for (size_t i = 0; i < send_.size(); ++i) send_[i] = value(rank_, i);
+  }
+
+  void run(size_t bytes) {
+    const auto n = static_cast<int>(bytes / sizeof(float)), piece = n / world_;
+    time("all_reduce", bytes,
+         [&](const float* from, float* to) { MPI_Allreduce(from, to, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); });
+    time("reduce_scatter", bytes, [&](const float* from, float* to) {
+      MPI_Reduce_scatter_block(from, to, piece, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    });
+    time("all_gather", bytes, [&](const float* from, float* to) {
+      MPI_Allgather(from, piece, MPI_FLOAT, to, piece, MPI_FLOAT, MPI_COMM_WORLD);
+    });
+    time("all_to_all", bytes, [&](const float* from, float* to) {
+      MPI_Alltoall(from, piece, MPI_FLOAT, to, piece, MPI_FLOAT, MPI_COMM_WORLD);
+    });
+    time("broadcast", bytes, [&](const float* from, float* to) {
+      MPI_Bcast(rank_ == 0 ? const_cast<float*>(from) : to, n, MPI_FLOAT, 0, MPI_COMM_WORLD);
+    });
+  }
+
+ private:
+  void time(const std::string& name, size_t bytes, const std::function<void(const float*, float*)>& call) {
+    const size_t n = bytes / sizeof(float), sets = send_.size() / n;
+    const size_t calls = std::clamp<size_t>((size_t{4} << 20) / bytes, 1, 100);
+    const auto offset = [&](size_t c) { return c * (sets / 3 + 1) % sets * n; };
+    call(send_.data(), recv_.data());  // links and pages of the first call
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double begin = MPI_Wtime();
+    for (size_t c = 1; c <= calls; ++c) call(send_.data() + offset(c), recv_.data() + offset(c));
+    double mine = (MPI_Wtime() - begin) / static_cast<double>(calls) * 1e6, slowest = 0;
+    MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    check(name, n, offset(calls));
+    if (rank_ == 0) std::printf("%s %zu %.3f\n", name.c_str(), bytes, slowest);
+  }
+
+  void check(const std::string& name, size_t n, size_t at) const {
+    if (name == "broadcast" && rank_ == 0) return;
+    const size_t piece = n / static_cast<size_t>(world_), me = static_cast<size_t>(rank_);
+    for (size_t i = 0; i < (name == "reduce_scatter" ? piece : n); ++i) {
+      const auto from = static_cast<int>(i / piece);
+      float expected = value(0, at + i);
+      if (name == "all_gather") expected = value(from, at + i % piece);
+      if (name == "all_to_all") expected = value(from, at + me * piece + i % piece);
+      if (name == "all_reduce" || name == "reduce_scatter") {
+        expected = 0;
+        for (int r = 0; r < world_; ++r) expected += value(r, at + i + (name == "all_reduce" ? 0 : me * piece));
+      }
+      if (recv_[at + i] != expected) throw std::runtime_error(name + " gave a wrong result");
+    }
+  }
+
+  int rank_ = 0, world_ = 1;
+  std::vector<float> send_, recv_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  int code = 0;
+  try {
+    std::vector<size_t> sizes;
+    for (int i = 1; i < argc; ++i) sizes.push_back(std::strtoull(argv[i], nullptr, 10));
+    if (sizes.empty()) throw std::runtime_error("give sizes in bytes");
+    Bench bench(*std::max_element(sizes.begin(), sizes.end()));
+    for (const size_t bytes : sizes) bench.run(bytes);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "mpi_collectives: %s\n", error.what());
+    code = 1;
+  }
+  if (code != 0) MPI_Abort(MPI_COMM_WORLD, code);
+  MPI_Finalize();
+  return 0;
+}
