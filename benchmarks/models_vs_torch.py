@@ -7,7 +7,8 @@
 
 PEER_PYTHON is a Python with torch, torchvision, transformers, peft, safetensors and numpy. Both sides begin with the weights that
 PyTorch drew and train the same samples in the same order. The losses of the steps must agree, else the script fails: so both
-do the same work.
+do the same work. A step of ddhost includes the wait for its batch, which a thread makes meanwhile; that of PyTorch begins when the batch
+is there.
 """
 import argparse
 import json

@@ -94,7 +94,11 @@ int main(int argc, char** argv) {
   try {
     std::vector<size_t> sizes;
     for (int i = 1; i < argc; ++i) sizes.push_back(std::strtoull(argv[i], nullptr, 10));
-    if (sizes.empty()) throw std::runtime_error("give sizes in bytes");
+    int world = 1;
+    MPI_Comm_size(MPI_COMM_WORLD, &world);
+    const auto fits = [&](size_t bytes) { return bytes > 0 && bytes % (64 * static_cast<size_t>(world)) == 0; };
+    if (sizes.empty() || !std::all_of(sizes.begin(), sizes.end(), fits))
+      throw std::runtime_error("give sizes that are multiples of 64 bytes for each rank");
     Bench bench(*std::max_element(sizes.begin(), sizes.end()));
     for (const size_t bytes : sizes) bench.run(bytes);
   } catch (const std::exception& error) {

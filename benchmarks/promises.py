@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each promise costs in a step, on 2 ranks of this machine.
 
-    ./dev bench promises [--only order,norm] [--steps 600] [--pairs 5] [--json]
+    ./dev bench promises [--only norm,checks] [--sizes 0.8M,gpt2] [--steps 1200] [--pairs 5] [--json]
 
-It needs a program built with the CMake option DDHOST_LEAVES_OUT (host/base/kept.hpp), which ./dev bench promises builds into
-build-promises/; plugins are those of build/. There are two kinds of rows:
+It needs a program built with the CMake option DDHOST_LEAVES_OUT (host/base/step_extras.hpp), which ./dev bench promises builds
+into build-promises/; plugins are those of build/. There are two kinds of rows:
 
-- A part of each step is left out in one of two steps of a run, drawn for each pair. The row `nothing` leaves nothing out, so it
-  shows the error of the measurement.
+- Work of a step is left out in one of two blocks of 8 steps, drawn for each pair of blocks. A block counts without its first
+  step, because a rank that took longer may have waited less. The row `nothing` leaves nothing out, so it shows the error of the
+  measurement. Work that only few steps have, such as the comparison of replicas after 1, 2, 4, 8, ... steps, is not in a median.
 - Runs with and without an option alternate. A pair is two runs, by the mean time of a step behind the first 10.
 
-The cost is what a step takes longer with the promise, in percent: the median of the pairs, and its standard error.
+The cost is what a step takes longer with the promise, in percent: the median of the pairs; with its standard error, or for runs
+the lowest and the highest pair. Guard bytes have no row, because they are written and read when memory is allocated and released,
+and sums in the order of ranks have none, because in shared pages they are the same operations in every order.
 """
 import argparse
 import glob
 import json
+import math
 import os
 import pathlib
+import random
 import shutil
 import statistics
 import sys
@@ -26,22 +31,20 @@ import gpt_vs_peers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build-promises"
-WARM_UP = 10  # steps
+WARM_UP, BLOCK = 10, 8  # steps
 SIZES = {  # of models/gpt: vocabulary, context, micro-batch, strategy, share of --steps
-    "0.8M": (65, 64, 12, "ddp", 1.0), "gpt2": (50304, 64, 1, "zero1", 0.1)}
-PARTS = {  # left out in one of two steps
-    "nothing": "", "order": "order", "norm": "norm", "checks": "checks", "metrics": "metrics",
-    "all of these": "order,norm,checks,metrics"}
-MICRO_FIRST = ["train.grad_accum_steps=4", "train.reduce_order=micro_first"]
-RANK_FIRST = ["train.grad_accum_steps=4"]
-# Runs: what keeps the promise, and what does not, each as options and as parts that all steps leave out.
-RUNS = {"guards": (([], ""), ([], "guards")),
-        "world-free bits over 4 micro-batches": ((RANK_FIRST, ""), (MICRO_FIRST, "")),
-        "a checkpoint every 50 steps": ((["checkpoint.every=50"], ""), ([], ""))}
+    "0.8M": (65, 64, 12, "ddp", 1.0), "gpt2": (50304, 64, 1, "zero1", 0.15)}
+PARTS = {  # what DDHOST_LEAVE_OUT names
+    "nothing": "", "exact norm": "norm", "checks of plugins": "checks", "metrics": "metrics",
+    "all of these": "norm,checks,metrics"}
+RUNS = {  # options with the promise, and without it
+    "world-free bits over 4 micro-batches": (["train.grad_accum_steps=4"],
+                                             ["train.grad_accum_steps=4", "train.reduce_order=micro_first"]),
+    "a checkpoint every 25 steps": (["checkpoint.every=25"], [])}
 
 
-def step_times(size, left_out, options, steps, is_always, folder):
-    """(step, milliseconds until the next one begins, whether it leaves something out) of each step of rank 0."""
+def step_times(size, left_out, options, steps, folder):
+    """{step: (milliseconds until the next one begins, the mean of all ranks; whether it leaves something out)}."""
     vocab, context, micro_batch, strategy, _ = SIZES[size]
     tokens = pathlib.Path(folder) / f"{vocab}.bin"
     if not tokens.exists():
@@ -55,56 +58,71 @@ def step_times(size, left_out, options, steps, is_always, folder):
                "train.eval_every=0", "checkpoint.every_minutes=0", "checkpoint.on_exit=false", "run.sample_tokens=0",
                "run.report=false", "train.save_final=", f"run.dir={run_dir}/run", "run.quiet=true", "device.plugin=cpu",
                *options]
-    env = dict(os.environ, OMP_NUM_THREADS="1", DDHOST_PLUGIN_PATH=str(ROOT / "build/plugins"),
-               DDHOST_LEAVE_OUT=left_out, DDHOST_STEP_TIMES=f"{run_dir}/times")
-    if is_always:
-        env["DDHOST_LEAVE_OUT_ALWAYS"] = "1"
-    gpt_vs_peers.output_of(command, env)
-    files = sorted(glob.glob(f"{run_dir}/times.*"))
-    if not files:
-        sys.exit(f"promises.py: {BUILD}/ddhost wrote no times; build it with ./dev bench promises")
-    lines = [[int(word) for word in line.split()] for line in pathlib.Path(files[0]).read_text(encoding="ascii").splitlines()]
+    gpt_vs_peers.output_of(command, dict(os.environ, OMP_NUM_THREADS="1", DDHOST_PLUGIN_PATH=str(ROOT / "build/plugins"),
+                                         DDHOST_LEAVE_OUT=left_out, DDHOST_STEP_TIMES=f"{run_dir}/times"))
+    files = glob.glob(f"{run_dir}/times.*")
+    if len(files) != 2:
+        sys.exit(f"promises.py: {BUILD}/ddhost wrote times of {len(files)} ranks instead of 2; build it with ./dev bench promises")
+    ranks = [[[int(word) for word in line.split()] for line in pathlib.Path(file).read_text(encoding="ascii").splitlines()]
+             for file in files]
     shutil.rmtree(run_dir)
-    return [(now[0], (end[1] - now[1]) / 1e6, now[2]) for now, end in zip(lines, lines[1:])]
+    return {now[0][0]: (statistics.mean(end[1] - begin[1] for begin, end in zip(now, then)) / 1e6, now[0][2])
+            for now, then in zip(zip(*ranks), list(zip(*ranks))[1:])}
 
 
-def cost(ratios):
-    """Percent of the median, and its standard error from the middle half, which single slow steps do not change."""
-    low, _, high = statistics.quantiles(ratios, n=4)
-    return {"percent": 100 * (statistics.median(ratios) - 1), "pairs": len(ratios),
-            "error": 100 * 1.2533 * (high - low) / 1.349 / len(ratios)**0.5}
+def pairs_of_blocks(times):
+    """Logarithms of kept / left, for pairs whose first block keeps the work, and for those whose second one does."""
+    blocks = {}
+    for step, (ms, is_left_out) in times.items():
+        if step >= WARM_UP and step % BLOCK != 0:
+            blocks.setdefault(step // BLOCK, []).append((ms, is_left_out))
+    pairs = ([], [])
+    for index in (i for i in blocks if i % 2 == 0 and i + 1 in blocks):
+        first, second = blocks[index], blocks[index + 1]
+        if min(len(first), len(second)) < BLOCK - 1:
+            continue
+        ratio = math.log(statistics.mean(ms for ms, _ in first) / statistics.mean(ms for ms, _ in second))
+        pairs[first[0][1]].append(-ratio if first[0][1] else ratio)
+    return pairs
+
+
+def median_cost(pairs):
+    """Percent. The two kinds of pairs count alike, so a drift from block to block cancels."""
+    return 100 * (math.exp(statistics.mean(statistics.median(kind) for kind in pairs)) - 1)
 
 
 def cost_of_part(size, left_out, steps, folder):
-    times = step_times(size, left_out, [], steps, False, folder)
-    ratios = []
-    for (step, ms, is_left_out), (_, next_ms, _) in zip(times[WARM_UP:], times[WARM_UP + 1:]):
-        if step % 2 == 0:  # the first of a pair
-            ratios.append(next_ms / ms if is_left_out else ms / next_ms)
-    return cost(ratios)
+    pairs = pairs_of_blocks(step_times(size, left_out, [], steps, folder))
+    if min(len(kind) for kind in pairs) < 3:
+        sys.exit(f"promises.py: {steps} steps of {size} give too few pairs; give more --steps")
+    draw = random.Random(1)
+    errors = [median_cost([draw.choices(kind, k=len(kind)) for kind in pairs]) for _ in range(500)]
+    return {"percent": median_cost(pairs), "pairs": sum(len(kind) for kind in pairs), "error": statistics.stdev(errors)}
 
 
-def cost_of_run(size, kept, left, steps, pairs, folder):
-    ratios = []
+def cost_of_run(size, kept, left, pairs, folder):
+    steps, costs = 160 if size == "0.8M" else 60, []
     for turn in range(pairs):
         mean = {}
-        for name, (options, left_out) in sorted({"kept": kept, "left": left}.items(), reverse=turn % 2 == 1):
-            times = step_times(size, left_out, options, steps, True, folder)[WARM_UP:]
-            mean[name] = statistics.mean(ms for _, ms, _ in times)
-        ratios.append(mean["kept"] / mean["left"])
-    return cost(ratios)
+        for name, options in sorted({"kept": kept, "left": left}.items(), reverse=turn % 2 == 1):
+            times = step_times(size, "", options, steps, folder)
+            mean[name] = statistics.mean(ms for step, (ms, _) in times.items() if step > WARM_UP)
+        costs.append(100 * (mean["kept"] / mean["left"] - 1))
+    return {"percent": statistics.median(costs), "pairs": pairs, "lowest": min(costs), "highest": max(costs)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join([*PARTS, *RUNS]), help="words, separated by commas: rows that begin so")
     parser.add_argument("--sizes", default=",".join(SIZES))
-    parser.add_argument("--steps", type=int, default=600, help="of a run of the 0.8M GPT; the 124M takes a tenth")
+    parser.add_argument("--steps", type=int, default=1200, help="of a run of the 0.8M GPT with blocks; the 124M takes 0.15 of them")
     parser.add_argument("--pairs", type=int, default=5, help="of runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
-    if args.pairs < 2 or args.steps < 300:
-        parser.error("give at least 2 pairs and 300 steps")
+    if args.pairs < 2:
+        parser.error("--pairs: give at least 2")
+    if not (BUILD / "ddhost").exists():
+        parser.error(f"there is no {BUILD}/ddhost; ./dev bench promises builds it")
     for size in args.sizes.split(","):
         if size not in SIZES:
             parser.error(f"--sizes {size}: there is no such size; choose from {', '.join(SIZES)}")
@@ -115,17 +133,15 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for size in args.sizes.split(","):
-            steps = int(args.steps * SIZES[size][4])
             for name in [*PARTS, *RUNS]:
                 if not any(name.startswith(word) for word in wanted):
                     continue
-                found = (cost_of_part(size, PARTS[name], steps, folder) if name in PARTS else
-                         cost_of_run(size, *RUNS[name], steps, args.pairs, folder))
+                found = (cost_of_part(size, PARTS[name], int(args.steps * SIZES[size][4]), folder) if name in PARTS else
+                         cost_of_run(size, *RUNS[name], args.pairs, folder))
                 rows.append({"model": f"GPT {size}, {SIZES[size][3]}", "promise": name, **found})
                 if not args.json:
-                    row = rows[-1]
-                    print(f"{row['model']:18} {name:34} {row['percent']:6.2f} % +- {row['error']:.2f}  "
-                          f"({row['pairs']} pairs)", flush=True)
+                    spread = f"+- {found['error']:.2f}" if "error" in found else f"({found['lowest']:.2f} .. {found['highest']:.2f})"
+                    print(f"{rows[-1]['model']:18} {name:38} {found['percent']:6.2f} % {spread}, {found['pairs']} pairs", flush=True)
     if args.json:
         print(json.dumps({"rows": rows}, indent=2))
 

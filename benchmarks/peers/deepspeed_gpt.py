@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's ZeRO stages on its CPU accelerator over gloo, with its own CPU AdamW; zero2_offload, zero3_offload: with the state
-of the optimizer offloaded to the host, which there is the same memory.
+"""DeepSpeed's ZeRO stages on its CPU accelerator over gloo, with its own CPU AdamW; zero2_offload, zero3_offload: the optimizer's state
+is offloaded to the host. On a CPU, host memory is the memory of the device.
 
     DS_ACCELERATOR=cpu torchrun --nproc_per_node 2 deepspeed_gpt.py --strategy zero2 --size gpt2 --tokens FILE
 """

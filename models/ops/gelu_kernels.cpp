@@ -56,7 +56,8 @@ struct Form<Gelu::kTanh> {
   DDH_SIMD_BODY float value(float x) { return x * logistic_at(x).value; }
   DDH_SIMD_BODY float slope(float x) {
     const Logistic at = logistic_at(x);
-    return at.value + at.slope * (x * kFactor * (1.0F + 3.0F * kCubic * x * x));
+    const float near = x > 30 ? 30.0F : x < -30 ? -30.0F : x;  // beyond, the slope is 0, and a square may be infinite
+    return at.value + at.slope * (near * kFactor * (1.0F + 3.0F * kCubic * near * near));
   }
 };
 

@@ -107,7 +107,9 @@ TEST_CASE("a layer norm of equal values is its bias, and a NaN stays in its row"
   at::Tensor x = at::zeros({3, 65}).add(7);
   const auto [y, mean, rstd] = ops::layer_norm(norm.layer(), x, 1e-12, at::kFloat);
   CHECK(y.equal(norm.bias.expand({3, 65})));
-  CHECK(farthest(ops::layer_norm_backward(norm.layer(), x, x, mean, rstd), at::zeros({3, 65})) < 1e8);  // rstd is 1e6
+  const at::Tensor g = norm.weight.to(at::kDouble).mul(7);  // of the normed values; x minus its mean is 0
+  const at::Tensor expected = g.sub(g.mean()).mul(rstd.to(at::kDouble)).expand({3, 65});
+  CHECK(farthest(ops::layer_norm_backward(norm.layer(), x, x, mean, rstd), expected) < 1e-6 * 1e7);  // rstd is 1e6
   x.mutable_data_ptr<float>()[65 + 64] = std::numeric_limits<float>::quiet_NaN();
   const at::Tensor odd = std::get<0>(ops::layer_norm(norm.layer(), x, 1e-5, at::kFloat));
   CHECK(odd[0].isnan().sum().item<int64_t>() == 0);
@@ -153,6 +155,8 @@ TEST_CASE("GELU and its gradient are those of LibTorch in fp64, over the whole r
   CHECK(y[3].item<float>() == 0);
   const at::Tensor slopes = ops::gelu_backward(form, at::zeros({4}).add(1), odd);
   CHECK(std::isnan(slopes[1].item<float>()));
+  CHECK(slopes[2].item<float>() == 1);
+  CHECK(slopes[3].item<float>() == 0);
 }
 
 TEST_CASE("rows of a softmax and their logarithms are those in fp64") {

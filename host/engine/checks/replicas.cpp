@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "base/kept.hpp"
+#include "base/step_extras.hpp"
 #include "checkpoint/checkpoint_layout.hpp"
 #include "ddh/sdk/kernels/counter_rng.hpp"
 #include "engine/services/comm/comm.hpp"
@@ -182,7 +182,7 @@ ReplicaChecks::ReplicaChecks(const RankServices& services, const StateSource& so
 void ReplicaChecks::step_done(int64_t step, bool ends) {
   if (!is_comparable(step)) return;
   ++times_;
-  if ((ends || is_due(step)) && keeps(Kept::checks)) require_equal(step);
+  if ((ends || is_due(step)) && step_includes(StepExtra::checks)) require_equal(step);
 }
 
 // Of the steps that are compared, the first one after each multiple of run.check_replicas.

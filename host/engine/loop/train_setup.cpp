@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "base/kept.hpp"
+#include "base/step_extras.hpp"
 #include "engine/services/optim/step_coordinator.hpp"
 
 namespace ddhost {
@@ -42,7 +42,7 @@ void OpRunner::run(const ProgramOps& ops, const MicroBatch& micro, ddh_batch* ba
       const PartSpan span(clock_, StepPart::strategy, "acquire", unit.name);
       strategy.on_unit(PluginCall::kAcquire, unit, strategy_table_.acquire, strategy_.get(), &use, &view);
     }
-    if (keeps(Kept::checks)) views_.check(strategy, use, ops.trains(), view);
+    if (step_includes(StepExtra::checks)) views_.check(strategy, use, ops.trains(), view);
     if (backward) require_next_block(unit, view);
 
     const ddh_unit_call unit_call{sizeof(ddh_unit_call),
@@ -121,7 +121,7 @@ void OpRunner::step() {
     const PartSpan span(clock_, StepPart::strategy, "step");
     strategy_.call(PluginCall::kStep, strategy_table_.step);
   }
-  if (keeps(Kept::checks)) checks_.after_step();
+  if (step_includes(StepExtra::checks)) checks_.after_step();
 }
 
 }  // namespace ddhost

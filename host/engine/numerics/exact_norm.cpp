@@ -8,7 +8,7 @@
 #include <limits>
 #include <tuple>
 
-#include "base/kept.hpp"
+#include "base/step_extras.hpp"
 #include "ddh/sdk/kernels/flat.hpp"
 #include "ddh/sdk/kernels/simd.hpp"
 
@@ -22,9 +22,53 @@ constexpr int32_t kLowestExponent = -320;
 constexpr uint64_t kLimbMask = 0xffffffff;
 constexpr uint64_t kExponentOfBit0 = 755;  // biased exponent of a double whose mantissa's lowest bit is 2^-320
 constexpr uint64_t kExponentNonfinite = 0x7ff;
+constexpr uint64_t kFraction = 0xfffffffffffffu, kLeadingOne = 0x10000000000000u;
+
+// The bits of a sum, which is not negative, in limbs `limb` to `limb` + 2.
+struct SumInLimbs {
+  uint64_t limb, low, middle, high;
+};
+// `bits` of a double with a biased exponent from kExponentOfBit0 to below kExponentNonfinite.
+DDH_SIMD_INLINE SumInLimbs in_limbs(uint64_t bits) {
+  // The lowest bit of the mantissa, in bits of the limbs: 0 for a sum in [2^-268, 2^-267).
+  const uint64_t position = (bits >> 52) - kExponentOfBit0, shift = position % 32;
+  const uint64_t mantissa = (bits & kFraction) | kLeadingOne;
+  const uint64_t lower = (mantissa & kLimbMask) << shift, upper = (mantissa >> 32) << shift;
+  return {position / 32, lower & kLimbMask, (lower >> 32) + (upper & kLimbMask), upper >> 32};
+}
+
+// The smallest and the largest bits of sums, which are not negative: as numbers they have the same order.
+struct Extremes {
+  DDH_SIMD_BODY void run(const double* sums, uint32_t n, int64_t* least, int64_t* most) {
+    int64_t low = INT64_MAX, high = 0;
+    for (uint32_t b = 0; b < n; ++b) {
+      const auto bits = std::bit_cast<int64_t>(sums[b]);
+      low = bits < low ? bits : low;
+      high = bits > high ? bits : high;
+    }
+    *least = low;
+    *most = high;
+  }
+};
+
+// Adds to words[0 .. 2] the sums whose lowest bit lies in this limb.
+struct LimbSums {
+  DDH_SIMD_BODY void run(const double* sums, uint32_t n, uint64_t limb, int64_t* words) {
+    uint64_t low = 0, middle = 0, high = 0;
+    for (uint32_t b = 0; b < n; ++b) {
+      const SumInLimbs sum = in_limbs(std::bit_cast<uint64_t>(sums[b]));
+      low += sum.limb == limb ? sum.low : 0;
+      middle += sum.limb == limb ? sum.middle : 0;
+      high += sum.limb == limb ? sum.high : 0;
+    }
+    words[0] += static_cast<int64_t>(low);
+    words[1] += static_cast<int64_t>(middle);
+    words[2] += static_cast<int64_t>(high);
+  }
+};
 
 #ifdef DDHOST_LEAVES_OUT
-// A sum that rounds, for comparison: 64 partial sums in fp32.
+// A sum that rounds, for comparison: 64 sums in fp32, which are joined by halves.
 struct RoundedSquares {
   DDH_SIMD_BODY void run(const float* x, uint64_t numel, double* sum) {
     float parts[64] = {};
@@ -34,8 +78,11 @@ struct RoundedSquares {
       for (uint64_t k = 0; k < 64; ++k) parts[k] += x[i + k] * x[i + k];
     }
     for (uint64_t k = 0; i + k < numel; ++k) parts[k] += x[i + k] * x[i + k];
-    *sum = 0;
-    for (const float part : parts) *sum += static_cast<double>(part);
+    for (uint64_t n = 32; n > 0; n /= 2) {
+      DDH_SIMD_LOOP
+      for (uint64_t k = 0; k < n; ++k) parts[k] += parts[k + n];
+    }
+    *sum = static_cast<double>(parts[0]);
   }
 };
 #endif
@@ -47,55 +94,52 @@ double block_sum_of_squares(const float* x, uint64_t numel) { return ddh::flat::
 void ExactSum::add_block(double sum) { add_blocks(&sum, 1); }
 
 uint32_t ExactSum::add_blocks(const double* sums, uint32_t n) {
+  if (n == 0) return 0;
   pending_ += n;
   if (pending_ > kMaxPending) {
     normalise();
     pending_ = n;
   }
+  int64_t least = 0, most = 0;
+  ddh::Kernel<Extremes>::run(sums, n, &least, &most);
+  const auto first = static_cast<uint64_t>(least) >> 52, last = static_cast<uint64_t>(most) >> 52;
+  // Blocks of one tensor mostly share a limb. A NaN may have a sign.
+  if (least < 0 || first < kExponentOfBit0 || last >= kExponentNonfinite) return add_single_blocks(sums, n);
+  for (uint64_t limb = (first - kExponentOfBit0) / 32; limb <= (last - kExponentOfBit0) / 32; ++limb)
+    ddh::Kernel<LimbSums>::run(sums, n, limb, &words_[limb]);
+  return n;
+}
+
+// Some are zero, tiny or not finite.
+uint32_t ExactSum::add_single_blocks(const double* sums, uint32_t n) {
   uint32_t first_nonfinite = n;
-  uint32_t current = 0;  // first of the three limbs that are summed in registers; adjacent blocks mostly share it
-  uint64_t low = 0, middle = 0, high = 0;
-  const auto flush = [&] {
-    words_[current] += static_cast<int64_t>(low);
-    words_[current + 1] += static_cast<int64_t>(middle);
-    words_[current + 2] += static_cast<int64_t>(high);
-    low = middle = high = 0;
-  };
   for (uint32_t b = 0; b < n; ++b) {
     const auto bits = std::bit_cast<uint64_t>(sums[b]);
-    uint64_t mantissa = (bits & 0xfffffffffffffu) | 0x10000000000000u;
-    // The mantissa's lowest bit, in bits of the limbs: 0 for a sum in [2^-268, 2^-267).
-    uint64_t position = (bits >> 52) - kExponentOfBit0;
-    if (position >= kExponentNonfinite - kExponentOfBit0) {
-      const uint64_t exponent = bits >> 52;
-      if (exponent == 0) continue;  // zero: every other sum is at least 2^-298, a normal number
-      if (exponent >= kExponentNonfinite) {
-        ++words_[kLimbs + (std::isnan(sums[b]) ? 1 : 0)];
-        first_nonfinite = std::min(first_nonfinite, b);
-        continue;
-      }
-      mantissa >>= kExponentOfBit0 - exponent;  // bits below 2^-320 are zero, because the sum is a multiple of 2^-298
-      position = 0;
+    const uint64_t exponent = bits >> 52;
+    if (exponent == 0) continue;  // zero: every other sum is at least 2^-298, a normal number
+    if (exponent >= kExponentNonfinite) {
+      ++words_[kLimbs + (std::isnan(sums[b]) ? 1 : 0)];
+      first_nonfinite = std::min(first_nonfinite, b);
+      continue;
     }
-    const auto limb = static_cast<uint32_t>(position / 32);
-    const uint64_t shift = position % 32;
-    if (limb != current) {
-      flush();
-      current = limb;
+    if (exponent < kExponentOfBit0) {
+      // Bits below 2^-320 are zero, because the sum is a multiple of 2^-298.
+      const uint64_t mantissa = ((bits & kFraction) | kLeadingOne) >> (kExponentOfBit0 - exponent);
+      words_[0] += static_cast<int64_t>(mantissa & kLimbMask);
+      words_[1] += static_cast<int64_t>(mantissa >> 32);
+      continue;
     }
-    const uint64_t lower = (mantissa & kLimbMask) << shift;
-    const uint64_t upper = (mantissa >> 32) << shift;
-    low += lower & kLimbMask;
-    middle += (lower >> 32) + (upper & kLimbMask);
-    high += upper >> 32;
+    const SumInLimbs sum = in_limbs(bits);
+    words_[sum.limb] += static_cast<int64_t>(sum.low);
+    words_[sum.limb + 1] += static_cast<int64_t>(sum.middle);
+    words_[sum.limb + 2] += static_cast<int64_t>(sum.high);
   }
-  flush();
   return first_nonfinite;
 }
 
 uint64_t ExactSum::add_range(const float* x, uint64_t numel) {
 #ifdef DDHOST_LEAVES_OUT
-  if (!keeps(Kept::norm)) {
+  if (!step_includes(StepExtra::norm)) {
     double sum = 0;
     ddh::Kernel<RoundedSquares>::run(x, numel, &sum);
     return add_blocks(&sum, 1) == 0 ? 0 : kNone;

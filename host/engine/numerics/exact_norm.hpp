@@ -55,8 +55,9 @@ class ExactSum {
   [[nodiscard]] double total() const;
 
  private:
-  // Adds block sums; returns the index of the first that is not finite, or n.
+  // Add block sums; return the index of the first that is not finite, or n.
   uint32_t add_blocks(const double* sums, uint32_t n);
+  uint32_t add_single_blocks(const double* sums, uint32_t n);
   void normalise();  // propagates carries
 
   Words words_{};

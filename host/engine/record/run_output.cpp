@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/json.hpp"
-#include "base/kept.hpp"
+#include "base/step_extras.hpp"
 #include "base/text.hpp"
 #include "ddh/sdk/files/input_file.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -108,7 +108,7 @@ void RunOutput::read_known_curve(const std::string& facts) {
 }
 
 void RunOutput::step_begin(int64_t step) {
-  note_step(step);
+  record_step_begin(step);
   services_.seat.record.set_step(step);
   profile_.step_begin(step);
   step_start_ = Clock::now();
@@ -128,7 +128,7 @@ void RunOutput::step_end(const ddh_step_block& block, const StepOutcome& outcome
   work.samples += facts.samples;
   work.ms += step_ms;
   tell_launcher();
-  if (!monitors_ || !keeps(Kept::metrics)) return;
+  if (!monitors_ || !step_includes(StepExtra::metrics)) return;
   const double items_per_s = outcome.world.items / step_ms * 1e3;
   if (known_ && !facts.values.empty()) known_->add(block.step, facts.values.front().value);
   if (!outcome.nonfinite.empty()) warn_of_nonfinite(block, outcome.nonfinite);

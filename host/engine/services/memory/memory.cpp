@@ -6,8 +6,6 @@
 #include <atomic>
 #include <cstring>
 
-#include "base/kept.hpp"
-
 namespace ddhost {
 namespace {
 
@@ -20,12 +18,9 @@ constexpr std::array<unsigned char, kGuardBytes> kPattern = [] {
 
 }  // namespace
 
-void write_guard(void* end) noexcept {
-  if (keeps(Kept::guards)) std::memcpy(end, kPattern.data(), kPattern.size());
-}
+void write_guard(void* end) noexcept { std::memcpy(end, kPattern.data(), kPattern.size()); }
 
 void write_shared_guard(void* end) noexcept {
-  if (!keeps(Kept::guards)) return;
   auto* const bytes = static_cast<unsigned char*>(end);
   for (size_t i = 0; i < kPattern.size(); ++i) {
     unsigned char expected = 0;
@@ -34,7 +29,6 @@ void write_shared_guard(void* end) noexcept {
 }
 
 std::optional<uint64_t> changed_guard_byte(const void* end) noexcept {
-  if (!keeps(Kept::guards)) return std::nullopt;
   const auto* const bytes = static_cast<const unsigned char*>(end);
   const auto* const at = std::mismatch(kPattern.begin(), kPattern.end(), bytes).second;
   if (at == bytes + kPattern.size()) return std::nullopt;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 
-#include "base/kept.hpp"
 #include "engine/numerics/kernels.hpp"
 #include "engine/services/memory/memory.hpp"
 #include "engine/services/memory/windows.hpp"
@@ -178,8 +177,6 @@ class SharedExchange final : public ddh_exchange {
         owner_(owner),
         shared_(comm, args.group, args.name, stride_ * sizeof(float) * static_cast<uint64_t>(group_size), 2) {
     for (int32_t r = 0; r < group_size; ++r) buffers_.push_back(buffer_of(r));
-    own_first_ = buffers_;
-    std::rotate(own_first_.begin(), own_first_.begin() + shared_.rank(), own_first_.end());
     write_guard(buffer_of(shared_.rank()) + numel_);
     memory_.account(DDH_TAG_GRAD, static_cast<int64_t>(numel_ * sizeof(float)), false);
   }
@@ -229,8 +226,7 @@ class SharedExchange final : public ddh_exchange {
   // In chunks, so that squares and copies find the sum in the first-level cache.
   void sum_segment(const ddh_reduce_args& args, const Segments& segments, NormSink& norm) {
     const auto n = static_cast<uint32_t>(buffers_.size());
-    const std::vector<float*>& sources = keeps(Kept::order) ? buffers_ : own_first_;
-    const kernels::SumSources sum{sources.data(), n, reduce_block_, round_to_bf16_};
+    const kernels::SumSources sum{buffers_.data(), n, reduce_block_, round_to_bf16_};
     const uint64_t offset = segments.my_offset;
     require_reducible(args, shared_.name());
     const bool add = (args.flags & DDH_REDUCE_ADD) != 0, to_all = (args.flags & DDH_REDUCE_TO_ALL) != 0;
@@ -264,10 +260,9 @@ class SharedExchange final : public ddh_exchange {
   const std::string owner_;
   SharedObject shared_;
   const SharedObject::Mark ready_ = shared_.mark(0, "gradients"), done_ = shared_.mark(1, "last use of gradients");
-  std::vector<float*> buffers_;    // of the ranks
-  std::vector<float*> own_first_;  // without their order
-  uint64_t generation_ = 0;        // last generation that this rank has made ready
-  uint64_t done_by_all_ = 0;       // generations that no rank reads any more
+  std::vector<float*> buffers_;  // of the ranks
+  uint64_t generation_ = 0;      // last generation that this rank has made ready
+  uint64_t done_by_all_ = 0;     // generations that no rank reads any more
 };
 
 }  // namespace

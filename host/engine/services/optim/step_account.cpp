@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/kept.hpp"
+#include "base/step_extras.hpp"
 #include "ddh/sdk/kernels/counter_rng.hpp"
 
 namespace ddhost {
@@ -60,7 +60,7 @@ void StepAccount::check_range(const ddh_range& range) const {
 }
 
 void StepAccount::check_ranges(const ddh_range* ranges, uint32_t n_ranges) const {
-  if (!keeps(Kept::checks)) return;
+  if (!step_includes(StepExtra::checks)) return;
   for (uint32_t i = 0; i < n_ranges; ++i) check_range(ranges[i]);
 }
 
@@ -71,7 +71,7 @@ void StepAccount::require_trained(int32_t param, const char* what) const {
 }
 
 void StepAccount::add_gradient(uint64_t begin, uint64_t numel, std::span<const ddh_range> ranges) {
-  if (!keeps(Kept::checks)) return;
+  if (!step_includes(StepExtra::checks)) return;
   const uint64_t end = begin + numel;
   const auto behind = [](const ddh_range& range, uint64_t at) { return range.flat_offset + range.numel <= at; };
   auto range = std::lower_bound(ranges.begin(), ranges.end(), begin, behind);
@@ -107,7 +107,7 @@ void StepAccount::fail_gradients(const std::vector<Cover::Param>& all) const {
 }
 
 void StepAccount::add_update(std::span<const ddh_range> ranges) {
-  if (!keeps(Kept::checks)) return;
+  if (!step_includes(StepExtra::checks)) return;
   for (const ddh_range& range : ranges) {
     require_trained(range.param, "the strategy updates");
     updates_.add(range.param, range.param_offset, range.numel);

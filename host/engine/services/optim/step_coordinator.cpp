@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "base/kept.hpp"
+#include "base/step_extras.hpp"
 #include "ddh/sdk/stream.hpp"
 #include "engine/services/optim/optimizers.hpp"
 
@@ -218,7 +218,7 @@ StepCoordinator::Payload StepCoordinator::payload_of(int32_t rank) const {
 void StepCoordinator::check_gradients() const {
   uint64_t counted = 0;
   for (int32_t r = 0; r < deciders_; ++r) counted += payload_of(r).counted;
-  if (counted == account_.expected_gradients() || !keeps(Kept::checks)) return;
+  if (counted == account_.expected_gradients() || !step_includes(StepExtra::checks)) return;
   const std::vector<Cover::Param>& mine = account_.gradient_cover().params();
   std::vector<Cover::Param> every(mine.size() * static_cast<size_t>(deciders_)), sum(mine.size());
   if (group_ == nullptr && deciders_ == 1)
