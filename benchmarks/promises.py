@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each promise costs in a step, on 2 ranks of this machine.
 
-    ./dev bench promises [--only norm,checks] [--sizes 0.8M,gpt2] [--steps 1200] [--pairs 5] [--json]
+    ./dev bench promises [--only exact,checks] [--sizes 0.8M,gpt2] [--steps 1200] [--pairs 5] [--json]
 
 It needs a program built with the CMake option DDHOST_LEAVES_OUT (host/base/step_extras.hpp), which ./dev bench promises builds
 into build-promises/; plugins are those of build/. There are two kinds of rows:
 
-- Work of a step is left out in one of two blocks of 8 steps, drawn for each pair of blocks. A block counts without its first
-  step, because a rank that took longer may have waited less. The row `nothing` leaves nothing out, so it shows the error of the
+- Work of a step is left out in one of two blocks of 8 steps, in the first and in the second in turn. A block counts without its
+  first step, because a rank that took longer may have waited less. The row `nothing` leaves nothing out, so it shows the error of the
   measurement. Work that only few steps have, such as the comparison of replicas after 1, 2, 4, 8, ... steps, is not in a median.
 - Runs with and without an option alternate. A pair is two runs, by the mean time of a step behind the first 10.
 

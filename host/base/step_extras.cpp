@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddh/sdk/kernels/counter_rng.hpp"
+#include "ddh/sdk/plugin.hpp"
 
 namespace ddhost {
 namespace {
@@ -35,10 +35,10 @@ uint32_t read_left_out() {
   return bits;
 }
 
-// Blocks 2 k and 2 k + 1 are a pair. A fixed pattern would take what changes with the steps anyway for its cost.
+// Blocks 2 k and 2 k + 1 are a pair. Every second pair has the other order, so what changes with the steps anyway cancels.
 bool leaves_out(int64_t step) {
-  const auto block = static_cast<uint64_t>(step / kBlock);
-  return ((ddh::mix64(block / 2 + ddh::kMixStep) ^ block) & 1U) == 0;
+  const int64_t block = step / kBlock;
+  return (block / 2 + block) % 2 == 1;
 }
 
 std::atomic<bool>& is_left_out_now() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// base/step_extras.hpp: work of a step that only keeps a promise. A build with the CMake option DDHOST_LEAVES_OUT can leave each
-// of it out, so that benchmarks/promises.py can measure what it costs. All other builds do all of it.
+// base/step_extras.hpp: work of a step that only keeps a promise. A build with the CMake option DDHOST_LEAVES_OUT can leave
+// it out, so that benchmarks/promises.py can measure what it costs. All other builds do all of it.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ enum class StepExtra : uint8_t {
 };
 
 #ifdef DDHOST_LEAVES_OUT
-// Whether the step that runs includes it. The variable DDHOST_LEAVE_OUT names what a run leaves out, with commas: in 8 of 16
-// steps, drawn for each 16, or in all if DDHOST_LEAVE_OUT_ALWAYS is set. All ranks leave it out in the same steps.
+// Whether the step that runs includes it. The variable DDHOST_LEAVE_OUT names what a run leaves out, with commas: in one of two
+// blocks of 8 steps, or in all steps if DDHOST_LEAVE_OUT_ALWAYS is set. All ranks leave it out in the same steps.
 // Error: an unknown name.
 [[nodiscard]] bool step_includes(StepExtra extra);
 // A step begins. Appends a line to the file that DDHOST_STEP_TIMES names, with the process number behind it: the step, the time

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ops/elements.hpp: elements and sums of rows inside SIMD kernels. Kernels compute in fp32; elements in memory may have 16 bits.
+// ops/elements.hpp: elements and sums of rows inside SIMD kernels. Kernels compute in fp32; elements in memory may have
+// 16 bits.
 #pragma once
 
 #include <cstdint>

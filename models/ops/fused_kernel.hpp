@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ops/fused_kernel.hpp: as ddh::Kernel, with fused multiply-adds where the processor has them: half the time for sums of
-// products and polynomials. AVX2 with FMA, and AVX-512, give the same bits. Any other processor gives other bits. Compile with -ffp-contract=fast besides DDH_KERNEL_FLAGS.
+// products and polynomials. AVX2 with FMA, and AVX-512, give the same bits. Any other processor gives other bits. Compile
+// with -ffp-contract=fast besides DDH_KERNEL_FLAGS.
 #pragma once
 
 #include "ddh/sdk/kernels/simd.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ops/layer_norm_kernels.hpp: layer norms (Ba et al. 2016) over rows in fp32. The same bits at every vector width, and for every
-// division of the rows.
+// ops/layer_norm_kernels.hpp: layer norms (Ba et al. 2016) over rows in fp32. The same bits at every vector width, and for
+// every division of the rows.
 #pragma once
 
 #include <cstdint>

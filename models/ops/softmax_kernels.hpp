@@ -8,8 +8,8 @@
 
 namespace ops {
 
-// out[r] = log of the sum of exp(x[r][c]); x (rows, width), width at least 1. NaN where a row holds NaN or positive infinity, or
-// nothing but negative infinity.
+// out[r] = log of the sum of exp(x[r][c]); x (rows, width), width at least 1. NaN where a row holds NaN or positive infinity,
+// or nothing but negative infinity.
 void log_sum_exp_rows(const float* x, int64_t rows, int64_t width, float* out);
 
 // y[r][c] = exp(x[r][c] - log_sum_exp[r]) factor; y may be x. No x[r][c] may be larger than log_sum_exp[r] by 88.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ops/transpose.hpp: the transpose of 4 x 4 elements in registers. A loop that stores down a column instead becomes scatters where
-// the processor has them, which take several cycles for an element.
+// ops/transpose.hpp: the transpose of 4 x 4 elements in registers. A loop that stores down a column instead becomes scatters
+// where the processor has them, which take several cycles for an element.
 #pragma once
 
 #include <cstdint>

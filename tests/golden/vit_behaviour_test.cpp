@@ -103,7 +103,7 @@ TEST_CASE("the gradient of a Vision Transformer with all its randomness is the s
   };
   for (size_t i = 0; i < gradient.size(); ++i) {
     CAPTURE(model.name(i));
-    // A key's bias shifts all scores of a query by the same amount, so its gradient is only rounding. That of the losses' logits,
+    // A key's bias shifts all scores of a query by the same amount, so its gradient is only rounding. That of the logits,
     // divided by the step, is a slope of 1.2e-5.
     for (const Slope& slope : slopes_of(model, i, gradient[i], 1e-2, loss))
       CHECK(slope.measured == Approx(slope.expected).margin(0.05 * slope.typical + 2e-5));
