@@ -3,9 +3,10 @@
 
     python3 benchmarks/gpt_vs_peers.py --python PEER_PYTHON [--dtype bf16] [--peers torch:ddp,deepspeed:zero3] [--pairs 5]
 
-PEER_PYTHON is a Python with torch and numpy, and for its peers deepspeed. A rank has one thread. Each round runs every peer
-once and every strategy once. The tables give the median milliseconds of a step, the tokens per second of all ranks, and ratios
-paired by round: median (lowest .. highest).
+PEER_PYTHON is a Python with torch and numpy, and for its peers deepspeed. Peers are torch:ddp, torch:ddp_compiled, torch:fsdp2
+and deepspeed:zero1 to zero3, and with --peers also deepspeed:zero2_offload and deepspeed:zero3_offload. A rank has one thread.
+Each round runs every peer once and every strategy once. The tables give the median milliseconds of a step, the tokens per
+second of all ranks, and ratios paired by round: median (lowest .. highest).
 """
 import argparse
 import json

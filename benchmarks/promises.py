@@ -6,14 +6,15 @@
 It needs a program built with the CMake option DDHOST_LEAVES_OUT (host/base/step_extras.hpp), which ./dev bench promises builds
 into build-promises/; plugins are those of build/. There are two kinds of rows:
 
-- Work of a step is left out in one of two blocks of 8 steps, in the first and in the second in turn. A block counts without its
-  first step, because a rank that took longer may have waited less. The row `nothing` leaves nothing out, so it shows the error of the
-  measurement. Work that only few steps have, such as the comparison of replicas after 1, 2, 4, 8, ... steps, is not in a median.
+- Work of a step is left out in one of two blocks of 8 steps, in the first and in the second in turn. A block counts without
+  its first step, because a rank that took longer may have waited less. The row `nothing` leaves nothing out, so it shows the
+  error of the measurement. Work that only few steps have, such as the comparison of replicas after 1, 2, 4, 8, ... steps, is
+  not in a median.
 - Runs with and without an option alternate. A pair is two runs, by the mean time of a step behind the first 10.
 
-The cost is what a step takes longer with the promise, in percent: the median of the pairs; with its standard error, or for runs
-the lowest and the highest pair. Guard bytes have no row, because they are written and read when memory is allocated and released,
-and sums in the order of ranks have none, because in shared pages they are the same operations in every order.
+The cost is what a step takes longer with the promise, in percent: the median of the pairs; with its standard error, or for
+runs the lowest and the highest pair. Guard bytes have no row, because they are written and read when memory is allocated and
+released, and sums in the order of ranks have none, because in shared pages they are the same operations in every order.
 """
 import argparse
 import glob
