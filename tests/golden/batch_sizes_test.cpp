@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kSamples = 5;
 constexpr int32_t kTrain = 0, kEval = 1;  // programs
-constexpr double kRounding = 4e-6;        // of the logits' standard deviation; oneDNN's gemm without AVX-512 takes 2.4e-6
+constexpr double kRounding = 4e-6;  // of the logits' standard deviation; oneDNN's gemm without AVX-512 takes 2.4e-6
 
 // Logits of samples first .. first + n - 1 by the forward of a program.
 using LogitsOf = std::function<std::vector<float>(int32_t program, int64_t first, int64_t n)>;
