@@ -41,21 +41,18 @@ bool leaves_out(int64_t step) {
   return (block / 2 + block) % 2 == 1;
 }
 
-std::atomic<bool>& is_left_out_now() {
-  static std::atomic<bool> is_left_out{std::getenv("DDHOST_LEAVE_OUT_ALWAYS") != nullptr};
-  return is_left_out;
-}
+std::atomic<bool> is_left_out_now{false};
 
 }  // namespace
 
 bool step_includes(StepExtra extra) {
   static const uint32_t left_out = read_left_out();
-  return !is_left_out_now().load(std::memory_order_relaxed) || (left_out >> static_cast<uint32_t>(extra) & 1U) == 0;
+  return !is_left_out_now.load(std::memory_order_relaxed) || (left_out >> static_cast<uint32_t>(extra) & 1U) == 0;
 }
 
 void record_step_begin(int64_t step) {
-  const bool is_left_out = std::getenv("DDHOST_LEAVE_OUT_ALWAYS") != nullptr || leaves_out(step);
-  is_left_out_now().store(is_left_out, std::memory_order_relaxed);
+  const bool is_left_out = leaves_out(step);
+  is_left_out_now.store(is_left_out, std::memory_order_relaxed);
   static const char* const path = std::getenv("DDHOST_STEP_TIMES");
   if (path == nullptr) return;
   static std::ofstream out(std::string(path) + "." + std::to_string(::getpid()));

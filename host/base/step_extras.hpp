@@ -15,9 +15,8 @@ enum class StepExtra : uint8_t {
 };
 
 #ifdef DDHOST_LEAVES_OUT
-// Whether the step that runs includes it. The variable DDHOST_LEAVE_OUT names what a run leaves out, with commas: in one of two
-// blocks of 8 steps, or in all steps if DDHOST_LEAVE_OUT_ALWAYS is set. All ranks leave it out in the same steps.
-// Error: an unknown name.
+// Whether the step that runs includes it. The variable DDHOST_LEAVE_OUT names what a run leaves out, with commas, in one of two
+// blocks of 8 steps. All ranks leave it out in the same steps. Error: an unknown name.
 [[nodiscard]] bool step_includes(StepExtra extra);
 // A step begins. Appends a line to the file that DDHOST_STEP_TIMES names, with the process number behind it: the step, the time
 // in nanoseconds, and 1 if the step leaves out what the run names.
