@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <iostream>
+#include <thread>
 
 #include "base/terminal.hpp"
 #include "config/launchers.hpp"
@@ -91,9 +93,33 @@ std::vector<std::string> exported_names(const Config& host, const Registry& regi
   return names;
 }
 
+// The hosts of a run that starts again may come back, for example with a switch that was switched off. So those that do not
+// answer are asked again until launch.timeout. Throws JoinEnded.
+std::vector<SurveyedHost> survey_until_all_answer(const SurveySettings& settings, std::chrono::milliseconds timeout) {
+  constexpr std::chrono::milliseconds kSlice{100}, kPause{1000};
+  const SignalsWhileJoining waiting;
+  const auto until = std::chrono::steady_clock::now() + timeout;
+  for (bool is_first = true;; is_first = false) {
+    std::vector<SurveyedHost> hosts = survey_hosts(settings, /*own_talk=*/false);
+    const auto silent =
+        std::find_if(hosts.begin(), hosts.end(), [](const SurveyedHost& one) { return !one.facts.has_value(); });
+    if (silent == hosts.end() || std::chrono::steady_clock::now() >= until) return hosts;
+    if (is_first)
+      print_sentence(ddh::str(silent->problems.front(), "; the hosts are asked again until ", timeout.count() / 1000,
+                              " s have passed (launch.timeout)"));
+    for (auto slept = kSlice; slept <= kPause; slept += kSlice) {
+      std::this_thread::sleep_for(kSlice);
+      waiting.require_no_signal();
+    }
+  }
+}
+
 // All that can be wrong with a host is said before a rank starts.
-void require_able_hosts(const UserConfig& user, const Config& host, const Registry& registry) {
-  const std::vector<SurveyedHost> hosts = survey_hosts(survey_settings(user, host, registry), /*own_talk=*/false);
+void require_able_hosts(const UserConfig& user, const Config& host, const Registry& registry, bool is_restart) {
+  const SurveySettings settings = survey_settings(user, host, registry);
+  const std::vector<SurveyedHost> hosts = is_restart
+                                              ? survey_until_all_answer(settings, time_of(host, "launch.timeout"))
+                                              : survey_hosts(settings, /*own_talk=*/false);
   const bool are_able =
       std::all_of(hosts.begin(), hosts.end(), [](const SurveyedHost& one) { return one.problems.empty(); });
   if (!are_able || !host.get<bool>("run.quiet"))
@@ -142,7 +168,7 @@ std::unique_ptr<Cluster> join_cluster(const CommandLine& line, const UserConfig&
     settings.meeting = line.agent_order->meeting;
   } else if (const std::string& file = host.text("launch.hostfile"); !file.empty()) {
     settings.hosts = hosts_of(host);
-    if (agents == nullptr) require_able_hosts(user, host, registry);
+    if (agents == nullptr) require_able_hosts(user, host, registry, line.restarts > 0);
     settings.agents = agents;
     settings.ssh_config = host.text("launch.ssh_config");
     settings.words = line.words;

@@ -171,7 +171,7 @@ start switched hosts_3 --strategy zero2 checkpoint.memory_copies=2 launch.heartb
 until_rows switched 40
 for n in 1 2 3; do ip link set "$(link "$n")" nomaster; done
 until grep -q 'is gone' "$work/switched.log"; do sleep 0.05; done
-sleep 0.7 # the hosts notice it too; later, the restart finds no route
+until grep -q 'the hosts are asked again until' "$work/switched.log"; do sleep 0.05; done
 for n in 1 2 3; do ip link set "$(link "$n")" master "$bridge"; done
 ends switched 1 whole_zero2
 from_memory switched 1
