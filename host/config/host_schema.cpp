@@ -255,7 +255,7 @@ constexpr const char* kLaunch = R"json({"properties": {
   "export": {"type": "array", "items": {"type": "string"}, "default": [],
     "description": "further environment variables for the other hosts; NAME* means all that begin so"},
   "timeout": {"type": "number", "default": 120, "minimum": 1, "maximum": 1000000, "x-unit": "s",
-    "description": "wait this long for the other tasks of a run on several hosts, and at a restart for hosts that do not answer"},
+    "description": "wait this long for the other tasks of a run on several hosts, and at a restart for silent hosts"},
   "heartbeat": {"type": "number", "default": 5, "minimum": 0.1, "maximum": 1000000, "x-unit": "s",
     "description": "end the run if nothing is heard of a host for this time"},
   "output": {"type": "string", "default": "auto", "enum": ["auto", "plain", "prefix", "files"],
