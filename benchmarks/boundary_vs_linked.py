@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cross-check of the plugin boundary: the 0.8M GPT with loaded plugins and with the same plugins linked, alternating.
 
-    python3 benchmarks/boundary_vs_linked.py [--pairs 5] [--steps 200]
+    python3 benchmarks/boundary_vs_linked.py [--pairs 5] [--steps 200] [--json]
 """
 import argparse
 import json
@@ -24,6 +24,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
     options = ["model.size=0.8M", "data.micro_batch=6", f"train.steps={args.steps}", "run.nproc=2", "run.sample_tokens=0",
                "run.quiet=true", "device.plugin=cpu"]
@@ -33,6 +34,11 @@ def main():
             loaded.append(median_ms([str(BUILD / "ddhost"), "--strategy", "zero1", *options], folder))
             linked.append(median_ms([str(BUILD / "benchmarks/boundary_bench"), *options], folder))
     ratios = [a / b for a, b in zip(loaded, linked)]
+    if args.json:
+        row = {"row": "0.8M GPT, 2 ranks", "unit": "ms", "loaded": statistics.median(loaded), "linked": statistics.median(linked),
+               "loaded_over_linked": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)}
+        print(json.dumps({"rows": [row]}, indent=2))
+        return
     print(f"0.8M GPT, 2 ranks: loaded {statistics.median(loaded):.2f} ms, linked {statistics.median(linked):.2f} ms a step; "
           f"ratio {statistics.median(ratios):.4f} ({min(ratios):.4f} .. {max(ratios):.4f}), {args.pairs} pairs")
 

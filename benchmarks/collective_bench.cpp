@@ -167,15 +167,24 @@ class Bench {
     if (name == "all_to_all") return table.all_to_all;
     return table.broadcast;
   }
-  static uint64_t calls_of(uint64_t bytes) { return std::clamp<uint64_t>((4 << 20) / bytes, 1, 100); }
-
+  struct Timed {
+    double us;            // of a call, on the slowest rank
+    uint64_t last_index;  // that a call was given
+  };
+  // As many calls as take about 20 ms, by the time of the first ones, which also make links, staging and pages.
   template <class Call>
-  double timed(uint64_t calls, Call&& call) {
-    call(uint64_t{0});  // links, staging and pages of the first call
-    barrier();
-    const auto begin = std::chrono::steady_clock::now();
-    for (uint64_t c = 1; c <= calls; ++c) call(c);
-    return slowest(us_since(begin) / static_cast<double>(calls));
+  Timed timed(uint64_t bytes, Call&& call) {
+    constexpr double kSampleUs = 20'000, kMostCalls = 10'000;
+    const auto of_calls = [&](uint64_t first, uint64_t n) {
+      barrier();
+      const auto begin = std::chrono::steady_clock::now();
+      for (uint64_t c = first; c < first + n; ++c) call(c);
+      return slowest(us_since(begin) / static_cast<double>(n));
+    };
+    const uint64_t n_first = std::clamp<uint64_t>((4 << 20) / bytes, 1, kMostWindows);
+    const double us = of_calls(0, n_first);
+    const auto n = static_cast<uint64_t>(std::clamp(kSampleUs / us, 1.0, kMostCalls));
+    return {of_calls(n_first, n), n_first + n - 1};
   }
 
   Shared::Sample private_memory(const std::string& name, uint64_t bytes) {
@@ -189,10 +198,9 @@ class Bench {
       const float* const send = name == "broadcast" && rank_.rank == 0 ? send_.data() + offset(c) : nullptr;
       rank_.call(function, name == "broadcast" ? send : send_.data() + offset(c), recv, has_pieces ? piece : n);
     };
-    const uint64_t calls = calls_of(bytes);
-    const double us = timed(calls, call);
+    const auto [us, last_index] = timed(bytes, call);
     bool right = true;
-    const uint64_t at = offset(calls), me = static_cast<uint64_t>(rank_.rank);
+    const uint64_t at = offset(last_index), me = static_cast<uint64_t>(rank_.rank);
     const float* const got = recv_.data() + at;
     for (uint64_t i = 0; i < (name == "reduce_scatter" ? piece : has_pieces ? piece * world_ : n); ++i) {
       const auto from = static_cast<int32_t>(i / std::max<uint64_t>(piece, 1));
@@ -226,13 +234,13 @@ class Bench {
       for (uint64_t i = 0; i < segments[0]; ++i) segment[i] = value(rank_.rank, i);
     }
     const float* view = nullptr;
-    const double us = timed(calls_of(bytes), [&](uint64_t c) {
-      ddh_window& window = *all[c % count];
-      window.write_begin(nullptr);
-      window.commit(nullptr);
-      view = static_cast<const float*>(window.open(nullptr, nullptr));
-      window.close(nullptr);
-    });
+    const double us = timed(bytes, [&](uint64_t c) {
+                        ddh_window& window = *all[c % count];
+                        window.write_begin(nullptr);
+                        window.commit(nullptr);
+                        view = static_cast<const float*>(window.open(nullptr, nullptr));
+                        window.close(nullptr);
+                      }).us;
     bool right = true;
     for (uint64_t i = 0; i < segments[0] * world_; ++i)
       right = right && view[i] == value(static_cast<int32_t>(i / segments[0]), i % segments[0]);
@@ -268,7 +276,7 @@ class Bench {
       exchange.reduce(reduction, norm, nullptr);
       exchange.wait(nullptr);
     };
-    const double us = timed(calls_of(bytes), [&](uint64_t c) { reduce(*all[c % count]); });
+    const double us = timed(bytes, [&](uint64_t c) { reduce(*all[c % count]); }).us;
     // all_reduce has overwritten its contributions: once more, from known ones.
     ddh_exchange& last = *all[0];
     for (uint64_t i = 0; i < n; ++i) last.buffer()[i] = value(rank_.rank, i);

@@ -78,6 +78,20 @@ def spread(numerators, denominators):
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} .. {max(ratios):.2f})"
 
 
+def numbers(args, times):
+    """The rows of the tables, for machines: ratios are paired by round."""
+    rows = []
+    for name in args.peers + args.strategies:
+        row = {"row": name, "unit": "ms", "step_ms": statistics.median(times[name])}
+        if name in args.strategies:
+            ratios = {peer: [a / b for a, b in zip(times[peer], times[name])] for peer in args.peers + args.strategies[:1]}
+            row["peer_over_ours"] = {peer: {"median": statistics.median(all_of), "lowest": min(all_of), "highest": max(all_of)}
+                                     for peer, all_of in ratios.items()}
+        rows.append(row)
+    return {"size": args.size, "dtype": args.dtype, "ranks": args.nproc, "context": args.context,
+            "micro_batch": args.micro_batch, "rows": rows}
+
+
 def report(args, times):
     """The Markdown tables of benchmarks/README.md."""
     tokens = args.nproc * args.micro_batch * args.context  # of a step, all ranks
@@ -114,6 +128,7 @@ def main():
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--peer-preload", default="", help="a library to preload into the peers (their allocator)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
 
     times = {name: [] for name in args.peers + args.strategies}
@@ -126,7 +141,10 @@ def main():
             for strategy in args.strategies:
                 times[strategy].append(run_ddhost(args, strategy, tokens, folder))
             print("  ".join(f"{name} {values[-1]:.0f}" for name, values in times.items()), file=sys.stderr, flush=True)
-    report(args, times)
+    if args.json:
+        print(json.dumps(numbers(args, times), indent=2))
+    else:
+        report(args, times)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ do the same work. A step of ddhost includes the wait for its batch, which a thre
 is there.
 """
 import argparse
+import collections
 import json
 import os
 import pathlib
@@ -47,6 +48,8 @@ MODELS = {
         "model.head_dim=32", "model.mlp_width=768"]),
 }
 SHORT = [name for name in MODELS if name not in ("vit:Ti", "vit:B", "cnn:vgg11")]
+
+Round = collections.namedtuple("Round", "ours theirs run_dir")  # milliseconds of a step; the folder of ddhost's run
 
 
 def output_of(command, env=None):
@@ -116,7 +119,7 @@ def require_same_losses(name, ours, theirs, later):
 
 
 def one_round(args, name, world, folder):
-    """Medians of milliseconds of a step: ddhost, PyTorch. Compares the losses."""
+    """A Round, by the medians of the steps. Compares the losses."""
     samples, n, _, options = MODELS[name]
     model, size = name.split(":", 1)
     steps, weights, order = args.warmup + args.steps, folder / "weights.safetensors", folder / "order.bin"
@@ -132,21 +135,35 @@ def one_round(args, name, world, folder):
     rows = run_ddhost(world, model, run_dir, [*model_options(model, weights, samples, steps, order, cad_data), *options])
     ours = [row for row in rows if "step_ms" in row]
     require_same_losses(name, [row["loss"] for row in ours], theirs["loss"], args.tolerance)
-    return (statistics.median(row["step_ms"] for row in ours[args.warmup:]), statistics.median(theirs["step_ms"][args.warmup:]))
+    return Round(statistics.median(row["step_ms"] for row in ours[args.warmup:]),
+                 statistics.median(theirs["step_ms"][args.warmup:]), run_dir)
+
+
+def speed_row(name, world, peer, rounds):
+    samples, _, unit, _ = MODELS[name]
+    ratios = [one.theirs / one.ours for one in rounds]
+    per_s = lambda step_ms: 1e3 * samples * world / step_ms
+    return {"row": name, "ranks": world, "unit": f"{unit} per second", "peer": peer,
+            "ours": statistics.median(per_s(one.ours) for one in rounds),
+            "theirs": statistics.median(per_s(one.theirs) for one in rounds),
+            "ours_over_peer": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)}
 
 
 def compare(args):
     peer = "torch.compile" if args.compile else "PyTorch"
-    print(f"| | ranks | ddhost, per second | {peer}, per second | ddhost / {peer} |\n|---|---|---|---|---|", flush=True)
+    rows = []
+    if not args.json:
+        print(f"| | ranks | ddhost | {peer} | ddhost / {peer} |\n|---|---|---|---|---|", flush=True)
     for name in args.models:
         for world in args.worlds:
             with tempfile.TemporaryDirectory() as folder:
-                rounds = [one_round(args, name, world, pathlib.Path(folder)) for _ in range(args.pairs)]
-            samples, _, unit, _ = MODELS[name]
-            speeds = [statistics.median(1e3 * samples * world / r[side] for r in rounds) for side in (0, 1)]
-            ratios = [theirs / ours for ours, theirs in rounds]
-            print(f"| {name} | {world} | {speeds[0]:.0f} {unit} | {speeds[1]:.0f} {unit} | {statistics.median(ratios):.2f} "
-                  f"({min(ratios):.2f} .. {max(ratios):.2f}) |", flush=True)
+                row = speed_row(name, world, peer, [one_round(args, name, world, pathlib.Path(folder)) for _ in range(args.pairs)])
+            rows.append(row)
+            if not args.json:
+                print(f"| {name} | {world} | {row['ours']:.0f} {row['unit']} | {row['theirs']:.0f} {row['unit']} | "
+                      f"{row['ours_over_peer']:.2f} ({row['lowest']:.2f} .. {row['highest']:.2f}) |", flush=True)
+    if args.json:
+        print(json.dumps({"rows": rows}, indent=2))
 
 
 def until(args):
@@ -199,6 +216,7 @@ def main():
     parser.add_argument("--models", type=lambda text: text.split(","), default=SHORT, help=", ".join(MODELS))
     parser.add_argument("--worlds", type=lambda text: [int(w) for w in text.split(",")], default=[1, 2])
     parser.add_argument("--compile", action="store_true", help="the peer is compiled by torch.compile, else eager")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--pairs", type=int, default=3)

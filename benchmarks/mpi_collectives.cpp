@@ -54,16 +54,21 @@ class Bench {
  private:
   void time(const std::string& name, size_t bytes, const std::function<void(const float*, float*)>& call) {
     const size_t n = bytes / sizeof(float), sets = send_.size() / n;
-    const size_t calls = std::clamp<size_t>((size_t{4} << 20) / bytes, 1, 100);
     const auto offset = [&](size_t c) { return c * (sets / 3 + 1) % sets * n; };
-    call(send_.data(), recv_.data());  // links and pages of the first call
-    MPI_Barrier(MPI_COMM_WORLD);
-    const double begin = MPI_Wtime();
-    for (size_t c = 1; c <= calls; ++c) call(send_.data() + offset(c), recv_.data() + offset(c));
-    double mine = (MPI_Wtime() - begin) / static_cast<double>(calls) * 1e6, slowest = 0;
-    MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    check(name, n, offset(calls));
-    if (rank_ == 0) std::printf("%s %zu %.3f\n", name.c_str(), bytes, slowest);
+    // As in collective_bench: as many calls as take about 20 ms, by the time of the first ones.
+    const auto us_of_calls = [&](size_t first, size_t count) {
+      MPI_Barrier(MPI_COMM_WORLD);
+      const double begin = MPI_Wtime();
+      for (size_t c = first; c < first + count; ++c) call(send_.data() + offset(c), recv_.data() + offset(c));
+      double mine = (MPI_Wtime() - begin) / static_cast<double>(count) * 1e6, slowest = 0;
+      MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+      return slowest;
+    };
+    const size_t n_first = std::clamp<size_t>((size_t{4} << 20) / bytes, 1, 64);
+    const auto calls = static_cast<size_t>(std::clamp(20'000 / us_of_calls(0, n_first), 1.0, 10'000.0));
+    const double us = us_of_calls(n_first, calls);
+    check(name, n, offset(n_first + calls - 1));
+    if (rank_ == 0) std::printf("%s %zu %.3f\n", name.c_str(), bytes, us);
   }
 
   void check(const std::string& name, size_t n, size_t at) const {

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmarks that have a floor, in a few minutes: steps of GPTs on 2 ranks, the optimizer on one core, collectives.
+"""The benchmarks that have a floor, in a few minutes: steps of GPTs and other models on 2 ranks, the optimizer, collectives.
 
-A row has ours, the floor and floor / ours. The floor of a step is what this machine needs for its matrix products, with the
-fastest library for each layer, and for the optimizer's pass at the rate of a copy, while all ranks are busy (step_limit). That
-of other rows is what the memory takes for their bytes. All floors are measured in the same run. If DDHOST_PEER_PYTHON names a
-Python with torch, a step also has torch DDP beside it, alternating, and peer / ours. Other models have no floor here; their
-rows need the data sets of their configurations. Steal is the part of the cores' time that the host of a virtual machine gave
-to others; a row with more than 5 % is marked, because its time says little. `--json` prints an object instead. `--charts FOLDER`
-also draws each table as FOLDER/performance_TABLE.svg.
+A row has ours, the floor and floor / ours. The floor of a GPT's step is what this machine needs for its matrix products, with
+the fastest library for each layer, and for the optimizer's pass at the rate of a copy, while all ranks are busy (step_limit).
+That of another model's step is its operations, as the model counts them, at the rate of multiply-adds that a core reaches in its
+caches, and the same pass: no step of small operators comes near it. That of other rows is what the memory takes for their
+bytes. All floors are measured in the same run. If DDHOST_PEER_PYTHON names a Python with torch, there are peers, and
+peer / ours: torch DDP, eager, alternating with steps; the faster of PyTorch's and DeepSpeed's AdamW; for shm, gloo. A model whose
+peer or data set is not there is left out, and the reason printed. Steal is the part of the cores' time that the host of a
+virtual machine gave to others; a row with more than 5 % is marked, because its time says little. `--json` prints an object
+instead. `--charts FOLDER` also draws each table as FOLDER/performance_TABLE.svg.
 """
 import argparse
 import json
@@ -21,7 +23,8 @@ import sys
 import tempfile
 
 import gpt_vs_peers
-from chart import chart
+import models_vs_torch
+from chart import chart, write_charts
 
 BINARIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "benchmarks")
 MOST_STEAL = 5.0  # percent
@@ -29,12 +32,16 @@ RANKS, ROUNDS = 2, 3
 PEER_ROUNDS = 2  # a peer takes ten seconds to start
 SIZES = {  # of models/gpt: layers, width
     "gpt2": (12, 768), "0.8M": (4, 128)}
+NAMES = {"gpt2": "124M"}  # of sizes, in tables
 # size, vocabulary, context, micro-batch, dtype, steps, strategies
 STEPS = [("gpt2", 50304, 64, 1, "fp32", 6, ("ddp", "zero1", "zero3")),
          ("gpt2", 50304, 256, 1, "fp32", 4, ("zero1",)),
          ("gpt2", 50304, 64, 1, "bf16", 6, ("zero1",)),
          ("0.8M", 65, 64, 12, "fp32", 60, ("ddp",))]
 MODELS = ["vit_tiny", "cnn_tiny", "cnn_mnist", "kgat_tiny", "kgat_lastfm", "cad_mllm_tiny"]  # configurations
+PEER_MODELS = ["vit:small", "cnn:basic", "cnn:mobilenet_v2", "kgat:cf", "kgat:kg", "cad_mllm:tiny:3"]  # of models_vs_torch.py
+MODEL_WARM_UP, MODEL_STEPS = 3, 8
+PEER_OPTIMIZERS = {"adamw fp32": 1, "adamw, tensors of 4,096": 8192}  # the tensors of a row
 
 
 def ticks():
@@ -62,7 +69,25 @@ def measured(*command):
     return done.stdout, steal_since(before)
 
 
-def optimizer_rows():
+def left_out(what, reason):
+    print(f"left out: {what}: {reason}", file=sys.stderr)
+
+
+def peer_optimizers(python):
+    """Number of tensors: the fastest peer's name and nanoseconds."""
+    script = pathlib.Path(__file__).resolve().parent / "peers/optimizers.py"
+    done = subprocess.run([python, str(script)], check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        left_out("the peers of the optimizer", (done.stderr.strip().splitlines() or ["no reason given"])[-1])
+        return {}
+    fastest = {}
+    for row in (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")):
+        if row["tensors"] not in fastest or row["ns"] < fastest[row["tensors"]][1]:
+            fastest[row["tensors"]] = (row["row"], row["ns"])
+    return fastest
+
+
+def optimizer_rows(python):
     """The floor of a row is its bytes at the rate of a copy, which the same program measures. Reads alone are faster."""
     text, steal = measured("optimizer_bench")
     rate_of = {name.strip(): (float(ns), float(rate)) for name, ns, rate in
@@ -70,8 +95,14 @@ def optimizer_rows():
     if "copy" not in rate_of:
         sys.exit("quick.py: optimizer_bench printed no copy; build it with ./dev bench --quick")
     copy_rate = rate_of.pop("copy")[1]
-    return [{"row": f"optimizer, {name}", "unit": "ns per element", "ours": ns, "floor": ns * rate / copy_rate,
-             "steal_percent": steal} for name, (ns, rate) in rate_of.items()]
+    peers = peer_optimizers(python) if python else {}
+    rows = []
+    for name, (ns, rate) in rate_of.items():
+        row = {"row": f"optimizer, {name}", "unit": "ns per element", "ours": ns, "floor": ns * rate / copy_rate,
+               "steal_percent": steal}
+        peer, peer_ns = peers.get(PEER_OPTIMIZERS.get(name), ("", 0))
+        rows.append(row | ({"peer": peer, "peer_over_ours": peer_ns / ns} if peer else {}))
+    return rows
 
 
 def limit_of(size, vocab, rows, dtype):
@@ -104,7 +135,7 @@ def step_rows(python):
             steal = steal_since(before)
             for strategy, times in ours.items():
                 share = 1 if strategy == "ddp" else RANKS  # each rank of ddp updates all parameters
-                row = {"row": f"GPT {size} {dtype}, {micro_batch} x {context} tokens, {strategy}", "unit": "ms",
+                row = {"row": f"GPT {NAMES.get(size, size)} {dtype}, {micro_batch} x {context} tokens, {strategy}", "unit": "ms",
                        "ours": statistics.median(times), "floor": products_ms + update_ms / share, "steal_percent": steal}
                 if peers:
                     row |= {"peer": "torch DDP", "peer_over_ours": statistics.median(
@@ -113,38 +144,75 @@ def step_rows(python):
     return rows
 
 
-def model_rows():
-    """Steps of other models, as their configurations have them."""
-    rows = []
+def floor_of(run_dir, update_ns):
+    """Milliseconds of a step of a run of another model: its operations at a core's peak, and the update."""
+    rows = [json.loads(line) for line in (pathlib.Path(run_dir) / "metrics.jsonl").read_text().splitlines()]
+    train, summary = json.loads((pathlib.Path(run_dir) / "config.json").read_text())["train"], rows[-1]["summary"]
+    of_program = {one["program"]: 1e3 * (one["forward_flops"] + one["backward_flops"]) * train["grad_accum_steps"] /
+                  one["peak_flops_per_s_of_a_rank"] for one in summary["estimates"]}
+    only = next(iter(of_program))  # a row names its program where several take turns
+    products_ms = statistics.median(of_program[row.get("program", only)] for row in rows
+                                    if row.get("step", 0) > MODEL_WARM_UP and "step_ms" in row)
+    state_bytes = max(rank["plan_bytes"]["optim"] for rank in summary["ranks"])  # of Adam, 8 for each parameter
+    return products_ms + update_ns * state_bytes / 8 / len(train["optimizers"]) / 1e6
+
+
+def configured_model(config, folder, update_ns):
+    """A step of another model, as its configuration has it."""
     root = pathlib.Path(BINARIES).resolve().parent
+    before = ticks()
+    command = [str(root / "ddhost"), "--config", str(root.parent / f"configs/{config}.json"), "--nproc", str(RANKS),
+               f"train.steps={MODEL_WARM_UP + 10}", "train.eval_every=0", "run.quiet=true", "run.sample_tokens=0",
+               "monitor.every=1", "train.save_final=", f"run.dir={folder}/run"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        return left_out(config, (done.stderr.strip().splitlines() or ["it failed"])[-1])
+    return {"row": f"{config}, a step of its configuration", "unit": "ms", "floor": floor_of(f"{folder}/run", update_ns),
+            "ours": gpt_vs_peers.step_ms_of(f"{folder}/run", MODEL_WARM_UP), "steal_percent": steal_since(before)}
+
+
+def model_beside_torch(name, folder, update_ns, python):
+    """A step of another model, and PyTorch's of the same work."""
+    before = ticks()
+    args = argparse.Namespace(python=python, steps=MODEL_STEPS, warmup=MODEL_WARM_UP, compile=False, tolerance=0.02)
+    try:
+        one = models_vs_torch.one_round(args, name, RANKS, pathlib.Path(folder))
+    except SystemExit as reason:
+        return left_out(name, str(reason).strip().splitlines()[-1])
+    samples, _, unit, _ = models_vs_torch.MODELS[name]
+    return {"row": f"{name}, {samples} {unit} a rank", "unit": "ms", "floor": floor_of(one.run_dir, update_ns), "ours": one.ours,
+            "peer": "torch DDP", "peer_over_ours": one.theirs / one.ours, "steal_percent": steal_since(before)}
+
+
+def model_rows(python):
+    text, _ = measured("step_limit", "--ranks", str(RANKS), "--rows", "64", "--dtype", "fp32", "128:512x1")
+    update_ns, rows = json.loads(text)["update_ns"], []
     for config in MODELS:
         with tempfile.TemporaryDirectory() as folder:
-            before = ticks()
-            command = [str(root / "ddhost"), "--config", str(root.parent / f"configs/{config}.json"), "--nproc", str(RANKS),
-                       "train.steps=12", "train.eval_every=0", "run.quiet=true", "run.sample_tokens=0", "monitor.every=1",
-                       "train.save_final=", f"run.dir={folder}/run"]
-            done = subprocess.run(command, check=False, capture_output=True, text=True)
-            if done.returncode != 0:
-                reason = done.stderr.strip().splitlines()
-                print(f"left out: {config}: {reason[-1] if reason else 'it failed'}", file=sys.stderr)
-                continue
-            rows.append({"row": f"{config}, a step of its configuration", "unit": "ms", "floor": None,
-                         "ours": gpt_vs_peers.step_ms_of(f"{folder}/run", 2), "steal_percent": steal_since(before)})
-    return rows
+            rows.append(configured_model(config, folder, update_ns))
+    for name in PEER_MODELS if python else []:
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(model_beside_torch(name, folder, update_ns, python))
+    return [row for row in rows if row is not None]
 
 
 def collective_rows():
     text, _ = measured("collective_bench", "--json", "--ranks", "2", "--rounds", "3",
                        "--sizes", "1024,1048576,16777216")
+    rows = json.loads(text)["rows"]
+    gloo_us = {(row["operation"], row["bytes"]): row["us"] for row in rows if row["transport"] == "gloo"}
+    of_gloo = lambda row: gloo_us.get((row["operation"], row["bytes"])) if row["transport"] == "shm" else None
     return [{"row": f"{row['transport']}, {row['operation']}, {row['memory']}, {row['bytes']} bytes, {row['ranks']} ranks",
              "unit": "us", "ours": row["us"], "floor": row["floor_us"], "steal_percent": row["steal_percent"],
-             "is_right": row["is_right"]} for row in json.loads(text)["rows"]]
+             "is_right": row["is_right"]} | ({"peer": "gloo", "peer_over_ours": of_gloo(row) / row["us"]} if of_gloo(row) else {})
+            for row in rows]
 
 
 def points_of(table, rows):
     """(label, {series: time}) for a chart. Transports of the same collective share a line."""
     if table != "collectives":
-        return [(row["row"], {"floor": row["floor"], "ours": row["ours"]} |
+        floor = "limit" if table == "steps" else "floor"
+        return [(row["row"], {floor: row["floor"], "ours": row["ours"]} |
                  ({row["peer"]: row["ours"] * row["peer_over_ours"]} if "peer" in row else {})) for row in rows]
     points = {}
     for row in rows:
@@ -154,18 +222,11 @@ def points_of(table, rows):
     return list(points.items())
 
 
-def draw(folder, tables):
-    """A chart for each table, and whether all could be written."""
-    try:
-        os.makedirs(folder, exist_ok=True)
-        for table, rows in tables.items():
-            text = chart(f"{table}, on 2 ranks" if table != "optimizer" else table, rows[0]["unit"] if rows else "",
-                         points_of(table, rows))
-            pathlib.Path(folder, f"performance_{table}.svg").write_text(text, encoding="utf-8")
-    except OSError as error:
-        print(f"quick.py: no charts in '{folder}': {error.strerror}; give a folder that can be written", file=sys.stderr)
-        return False
-    return True
+def charts_of(tables):
+    """The text of a chart for each table."""
+    return {table: chart(f"{table}, on 2 ranks" if table != "optimizer" else table,
+                         rows[0]["unit"].replace("us", "µs") if rows else "", points_of(table, rows))
+            for table, rows in tables.items()}
 
 
 def machine():
@@ -182,17 +243,20 @@ def main():
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--charts", metavar="FOLDER", help="write a chart of each table into this folder")
     args = parser.parse_args()
+    if args.charts and not write_charts(args.charts, {}):  # before minutes of work
+        sys.exit(1)
     where = machine()
     before = ticks()
-    tables = {"steps": step_rows(os.environ.get("DDHOST_PEER_PYTHON", "")), "models": model_rows(),
-              "optimizer": optimizer_rows(), "collectives": collective_rows()}
-    rows = [row for table in tables.values() for row in table]
+    python = os.environ.get("DDHOST_PEER_PYTHON", "")
+    tables = {"steps": step_rows(python), "models": model_rows(python), "optimizer": optimizer_rows(python),
+              "collectives": collective_rows()}
+    rows = [row | {"table": table} for table, of_table in tables.items() for row in of_table]
     where["steal_percent"] = steal_since(before)
     for row in rows:
         row["floor_over_ours"] = row["floor"] / row["ours"] if row["floor"] is not None and row["ours"] > 0 else None
         row["is_marked"] = row["steal_percent"] > MOST_STEAL
     show(args.json, where, rows)
-    if args.charts and not draw(args.charts, tables):
+    if args.charts and not write_charts(args.charts, charts_of(tables)):
         sys.exit(1)
 
 

@@ -183,6 +183,22 @@ class ClockSpan {
   Clock& clock_;
 };
 
+// A span within one of its kind: only a profile tells them apart, so without one it costs a branch.
+class InnerSpan {
+ public:
+  InnerSpan(Clock& clock, int32_t kind, const SpanTopic& topic) : clock_(clock.is_profiled() ? &clock : nullptr) {
+    if (clock_ != nullptr) clock_->begin(kind, topic);
+  }
+  InnerSpan(const InnerSpan&) = delete;
+  InnerSpan& operator=(const InnerSpan&) = delete;
+  ~InnerSpan() {
+    if (clock_ != nullptr) clock_->end();
+  }
+
+ private:
+  Clock* const clock_;
+};
+
 // A span that only a profile has; without one it costs a branch. `label` says what it is about, `peer` whom it waits for.
 class PartSpan {
  public:

@@ -63,7 +63,7 @@ void append_row(std::string& out, const std::vector<std::string>& cells) {
 std::string title(const MemoryPlan& plan, bool has_sizes) {
   return ddh::str(
       has_sizes ? "sizes of the model on " : ddh::str(plan.model, ": ", plan.n_params, " parameters on "),
-      counted(plan.world_size, "rank"),
+      counted(static_cast<uint64_t>(plan.world_size), "rank"),
       "; MB of the largest rank, of all ranks with shared pages counted once, and sent by the largest in a step",
       plan.has_nodes ? " (in all, and to other nodes)\n" : "\n");
 }

@@ -9,8 +9,7 @@ namespace torch_format {
 namespace {
 
 // Signatures and sizes of PKWARE's APPNOTE.
-constexpr uint32_t kEnd = 0x06054b50, kEnd64Locator = 0x07064b50, kEnd64 = 0x06064b50, kCentral = 0x02014b50,
-                   kLocal = 0x04034b50;
+constexpr uint32_t kEnd64Locator = 0x07064b50, kEnd64 = 0x06064b50, kCentral = 0x02014b50, kLocal = 0x04034b50;
 constexpr uint64_t kEndBytes = 22, kLocatorBytes = 20, kLocalNameAt = 26, kLocalBytes = 30;
 constexpr uint64_t kMostComment = 65535;
 constexpr uint32_t kIn64 = 0xFFFFFFFF;  // the number is in the extra field

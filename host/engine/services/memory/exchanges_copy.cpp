@@ -83,7 +83,7 @@ class CopyExchange final : public ddh_exchange {
     transfer_ = comm_.thread()->start(
         sums_for_all(args.flags) ? PluginCall::kAllReduce : PluginCall::kReduceScatter,
         [this, segments, flags = args.flags, dst] { transfer(segments, flags, buffer(), dst); },
-        [this, my_numel = segments.my_numel, flags = args.flags, dst, &norm,
+        [my_numel = segments.my_numel, flags = args.flags, dst, &norm,
          ranges = std::vector<ddh_range>(args.ranges, args.ranges + args.n_ranges)] {
           if ((flags & DDH_REDUCE_NORM) != 0) norm.add_gradient(dst, 0, my_numel, ranges);
         });

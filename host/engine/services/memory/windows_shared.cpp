@@ -53,8 +53,10 @@ class SharedObject {
   void set_mark(const Mark& mark, uint64_t value) {
     comm_.shared()->mark_set(comm_.inst(), group_, first_mark_ + mark.index, value);
   }
+  // `Span`: InnerSpan within a span of communication.
+  template <class Span = ClockSpan>
   void wait_mark_of_all(const Mark& mark, uint64_t value) {
-    const ClockSpan span(comm_.clock(), DDH_SPAN_COMM, SpanTopic("wait", mark.what, name_.c_str()));
+    const Span span(comm_.clock(), DDH_SPAN_COMM, SpanTopic("wait", mark.what, name_.c_str()));
     for (int32_t peer = 0; peer < group_size_; ++peer) {
       if (peer == rank_) continue;
       const PartSpan of_peer(comm_.clock(), StepPart::wait, "wait for a rank", name_.c_str(),
@@ -205,10 +207,10 @@ class SharedExchange final : public ddh_exchange {
       ddh::fail(DDH_OUT_OF_RANGE, "a reduction of ", segments.total, " elements in exchange '", shared_.name(), "' of ",
                 numel_);
     }
-    shared_.wait_mark_of_all(ready_, generation_);
     {
       const ClockSpan span(shared_.clock(), DDH_SPAN_COMM,
                            SpanTopic(kReduceOperation, nullptr, shared_.name().c_str()));
+      shared_.wait_mark_of_all<InnerSpan>(ready_, generation_);
       sum_segment(args, segments, norm);
     }
     shared_.set_mark(done_, generation_);
