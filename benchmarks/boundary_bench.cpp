@@ -40,7 +40,7 @@ void measure_calls() {
   KvLocal kv;
   Progress progress(1);
   ProgressOfRank record(progress, 0);
-  const RankSeat seat{0, 1, 0, 0, kv, record, 1};
+  const RankSeat seat{0, std::make_shared<Nodes>(1, 0), kv, record, 1};
   RankServices services(seat, plan.config.clone(),
                         std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::null_sink_mt>()));
   PluginSeat plugin_seat(services, "optimizer");

@@ -56,8 +56,7 @@ SpinPolicy SpinPolicy::choose(int64_t spin_us, int32_t world_size) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   const bool known = sched_getaffinity(0, sizeof cores, &cores) == 0;
-  const bool crowded = known && world_size > CPU_COUNT(&cores);
-  return {crowded ? 0 : spin_us * 1000};
+  return {spin_us * 1000, known && world_size > CPU_COUNT(&cores)};
 }
 
 bool mark_spin(const MarkLine& line, uint64_t value, SpinPolicy policy) {
@@ -66,7 +65,10 @@ bool mark_spin(const MarkLine& line, uint64_t value, SpinPolicy policy) {
   do {
     for (int i = 0; i < kRound; ++i) {
       if (mark_reached(line, value)) return true;
-      pause_cpu();
+      if (policy.yields)
+        sched_yield();
+      else
+        pause_cpu();
     }
   } while (std::chrono::steady_clock::now() < give_up);
   return mark_reached(line, value);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A mark: a counter in shared memory that its owner raises and others wait for. Raising is a release, a satisfied wait
-// is an acquire. A waiter spins briefly, then sleeps on a futex.
+// is an acquire. A waiter spins briefly, or yields its core where ranks share one, then sleeps on a futex.
 #pragma once
 
 #include <atomic>
@@ -23,9 +23,10 @@ void mark_raise(MarkLine& line, uint64_t value);
 // Wakes the waiters of a mark that was not raised, so that they look at the fault flags.
 void mark_wake(MarkLine& line);
 
-// The time to spin. A rank that shares its core must not spin, because it would delay the peer it waits for.
+// The time to spin. A rank that shares its core gives it to another rank meanwhile, because that may be the peer it waits for.
 struct SpinPolicy {
   int64_t nanoseconds = 0;
+  bool yields = false;
 
   static SpinPolicy choose(int64_t spin_us, int32_t world_size);
 };

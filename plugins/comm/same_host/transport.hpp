@@ -66,7 +66,7 @@ class Transport : public ddh::CommShared {
 // The options of both transports.
 inline constexpr ddh::Option kOptions[] = {
     {"spin_us", "integer", "20", R"("minimum": 0, "maximum": 1000000, "x-unit": "us")",
-     "time that a wait spins before it sleeps; much less if ranks share a core"},
+     "time that a wait spins before it sleeps; a rank that shares its core yields it meanwhile"},
     {"staging_bytes", "integer", "1048576",
      R"("minimum": 65536, "maximum": 1073741824, "x-unit": "bytes", "x-affects": "memory")",
      "size of each of a rank's three buffers: two for staging, one for send"},
