@@ -34,13 +34,18 @@ def main():
             loaded.append(median_ms([str(BUILD / "ddhost"), "--strategy", "zero1", *options], folder))
             linked.append(median_ms([str(BUILD / "benchmarks/boundary_bench"), *options], folder))
     ratios = [a / b for a, b in zip(loaded, linked)]
+    rows = [{"row": "0.8M GPT, 2 ranks", "unit": "ms", "loaded": statistics.median(loaded), "linked": statistics.median(linked),
+             "loaded_over_linked": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios), "pairs": args.pairs}]
     if args.json:
-        row = {"row": "0.8M GPT, 2 ranks", "unit": "ms", "loaded": statistics.median(loaded), "linked": statistics.median(linked),
-               "loaded_over_linked": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)}
-        print(json.dumps({"rows": [row]}, indent=2))
-        return
-    print(f"0.8M GPT, 2 ranks: loaded {statistics.median(loaded):.2f} ms, linked {statistics.median(linked):.2f} ms a step; "
-          f"ratio {statistics.median(ratios):.4f} ({min(ratios):.4f} .. {max(ratios):.4f}), {args.pairs} pairs")
+        print(json.dumps({"rows": rows}, indent=2))
+    else:
+        show(rows)
+
+
+def show(rows):
+    for row in rows:
+        print(f"{row['row']}: loaded {row['loaded']:.2f} ms, linked {row['linked']:.2f} ms a step; ratio "
+              f"{row['loaded_over_linked']:.4f} ({row['lowest']:.4f} .. {row['highest']:.4f}), {row['pairs']} pairs")
 
 
 if __name__ == "__main__":

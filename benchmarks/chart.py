@@ -79,6 +79,8 @@ def write_charts(folder, texts):
     try:
         os.makedirs(folder, exist_ok=True)
         for name, text in texts.items():
+            if not text:  # a table without rows
+                continue
             pathlib.Path(folder, f"performance_{name}.svg").write_text(text, encoding="utf-8")
     except OSError as error:
         print(f"no charts in '{folder}': {error.strerror}; give a folder that can be written", file=sys.stderr)

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -171,7 +172,8 @@ class Bench {
     double us;            // of a call, on the slowest rank
     uint64_t last_index;  // that a call was given
   };
-  // As many calls as take about 20 ms, by the time of the first ones, which also make links, staging and pages.
+  // As many calls as take about 20 ms, but at most 10,000. The first calls, of each buffer if there are few, make links, staging
+  // and pages.
   template <class Call>
   Timed timed(uint64_t bytes, Call&& call) {
     constexpr double kSampleUs = 20'000, kMostCalls = 10'000;
@@ -181,10 +183,13 @@ class Bench {
       for (uint64_t c = first; c < first + n; ++c) call(c);
       return slowest(us_since(begin) / static_cast<double>(n));
     };
-    const uint64_t n_first = std::clamp<uint64_t>((4 << 20) / bytes, 1, kMostWindows);
-    const double us = of_calls(0, n_first);
+    const uint64_t n_first = std::clamp<uint64_t>(arena_bytes() / bytes, 1, kMostWindows);
+    static_cast<void>(of_calls(0, n_first));
+    const uint64_t n_second = std::clamp<uint64_t>((4 << 20) / bytes, 1, kMostWindows);
+    const double us = of_calls(n_first, n_second);
     const auto n = static_cast<uint64_t>(std::clamp(kSampleUs / us, 1.0, kMostCalls));
-    return {of_calls(n_first, n), n_first + n - 1};
+    const uint64_t first = n_first + n_second;
+    return {of_calls(first, n), first + n - 1};
   }
 
   Shared::Sample private_memory(const std::string& name, uint64_t bytes) {
@@ -200,7 +205,10 @@ class Bench {
     };
     const auto [us, last_index] = timed(bytes, call);
     bool right = true;
-    const uint64_t at = offset(last_index), me = static_cast<uint64_t>(rank_.rank);
+    const uint64_t checked = last_index + 1;  // another call, which must write each element
+    std::fill_n(recv_.data() + offset(checked), n, std::numeric_limits<float>::quiet_NaN());
+    call(checked);
+    const uint64_t at = offset(checked), me = static_cast<uint64_t>(rank_.rank);
     const float* const got = recv_.data() + at;
     for (uint64_t i = 0; i < (name == "reduce_scatter" ? piece : has_pieces ? piece * world_ : n); ++i) {
       const auto from = static_cast<int32_t>(i / std::max<uint64_t>(piece, 1));
@@ -443,6 +451,9 @@ int run(const Request& request) {
     for (const std::string& transport : request.transports)
       for (Row& row : of_transports[transport])
         if (!row.us.empty()) {
+          if (!row.right)
+            std::fprintf(stderr, "collective_bench: %s of %llu bytes on %d ranks over %s gave a wrong result\n",
+                         row.operation.name, static_cast<unsigned long long>(row.bytes), ranks, transport.c_str());
           all_right = all_right && row.right;
           rows.push_back(std::move(row));
         }

@@ -73,43 +73,44 @@ def run_ddhost(args, strategy, tokens, folder):
     return step_ms_of(run_dir / "run", args.warmup)
 
 
-def spread(numerators, denominators):
-    ratios = [n / d for n, d in zip(numerators, denominators)]
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} .. {max(ratios):.2f})"
+def require_torch(python):
+    """Ends the script where the peers' Python has no torch."""
+    try:
+        has_torch = subprocess.run([python, "-c", "import torch"], check=False, capture_output=True).returncode == 0
+    except OSError:
+        has_torch = False
+    if not has_torch:
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: there is no torch in {python}; run ./dev setup --peers, and give --python "
+                 ".deps/venv/bin/python")
 
 
 def numbers(args, times):
-    """The rows of the tables, for machines: ratios are paired by round."""
-    rows = []
-    for name in args.peers + args.strategies:
-        row = {"row": name, "unit": "ms", "step_ms": statistics.median(times[name])}
-        if name in args.strategies:
-            ratios = {peer: [a / b for a, b in zip(times[peer], times[name])] for peer in args.peers + args.strategies[:1]}
-            row["peer_over_ours"] = {peer: {"median": statistics.median(all_of), "lowest": min(all_of), "highest": max(all_of)}
-                                     for peer, all_of in ratios.items()}
-        rows.append(row)
-    return {"size": args.size, "dtype": args.dtype, "ranks": args.nproc, "context": args.context,
-            "micro_batch": args.micro_batch, "rows": rows}
+    """What --json prints, and `show` shows: ratios are paired by round."""
+    def ratio(other, mine):
+        ratios = [a / b for a, b in zip(times[other], times[mine])]
+        return {"median": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)}
+
+    rows = [{"row": name, "is_peer": name in args.peers, "step_ms": statistics.median(times[name])} for name in times]
+    for row in rows:
+        if not row["is_peer"]:
+            row["other_over_this"] = {other: ratio(other, row["row"]) for other in args.peers + args.strategies[:1]}
+    return {"size": args.size, "dtype": args.dtype, "ranks": args.nproc, "micro_batch": args.micro_batch,
+            "context": args.context, "rounds": args.pairs, "rows": rows}
 
 
-def report(args, times):
+def show(found):
     """The Markdown tables of benchmarks/README.md."""
-    tokens = args.nproc * args.micro_batch * args.context  # of a step, all ranks
-
-    def speed(name):
-        step_ms = statistics.median(times[name])
-        return f"{step_ms:.4g} | {tokens / step_ms * 1000:.0f}"
-
-    print(f"\n{args.size} {args.dtype}, {args.nproc} ranks, {args.micro_batch} x {args.context} tokens each, "
-          f"{args.pairs} rounds\n")
-    ratios = [f"{peer} / ours" for peer in args.peers] + [f"{args.strategies[0]} / this"]
-    print("| | ms per step | tokens per second | " + " | ".join(ratios) + " |")
-    print("|---" * (len(args.peers) + 4) + "|")
-    for peer in args.peers:
-        print(f"| {peer} | {speed(peer)} |" + " |" * (len(args.peers) + 1))
-    for strategy in args.strategies:
-        cells = [spread(times[other], times[strategy]) for other in args.peers + args.strategies[:1]]
-        print(f"| {strategy} | {speed(strategy)} | " + " | ".join(cells) + " |")
+    tokens = found["ranks"] * found["micro_batch"] * found["context"]  # of a step, all ranks
+    others = list(next((row["other_over_this"] for row in found["rows"] if not row["is_peer"]), {}))
+    print(f"\n{found['size']} {found['dtype']}, {found['ranks']} ranks, {found['micro_batch']} x {found['context']} tokens "
+          f"each, {found['rounds']} rounds\n")
+    print("| | ms per step | tokens per second | " + " | ".join(f"{other} / this" for other in others) + " |")
+    print("|---" * (len(others) + 3) + "|")
+    for row in found["rows"]:
+        cells = [f"{one['median']:.2f} ({one['lowest']:.2f} .. {one['highest']:.2f})"
+                 for one in (row.get("other_over_this", {}).get(other) for other in others) if one]
+        cells += [""] * (len(others) - len(cells))
+        print(f"| {row['row']} | {row['step_ms']:.4g} | {tokens / row['step_ms'] * 1000:.0f} | " + " | ".join(cells) + " |")
 
 
 def main():
@@ -130,6 +131,8 @@ def main():
     parser.add_argument("--peer-preload", default="", help="a library to preload into the peers (their allocator)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
+    if args.peers:
+        require_torch(args.python)
 
     times = {name: [] for name in args.peers + args.strategies}
     with tempfile.TemporaryDirectory() as folder:
@@ -141,10 +144,11 @@ def main():
             for strategy in args.strategies:
                 times[strategy].append(run_ddhost(args, strategy, tokens, folder))
             print("  ".join(f"{name} {values[-1]:.0f}" for name, values in times.items()), file=sys.stderr, flush=True)
+    found = numbers(args, times)
     if args.json:
-        print(json.dumps(numbers(args, times), indent=2))
+        print(json.dumps(found, indent=2))
     else:
-        report(args, times)
+        show(found)
 
 
 if __name__ == "__main__":

@@ -145,7 +145,11 @@ def main():
             print(f"{name}: done", file=sys.stderr, flush=True)
     if args.json:
         print(json.dumps({"rows": rows}, indent=2))
-        return
+    else:
+        show(rows)
+
+
+def show(rows):
     for row in rows:
         points = "  ".join(f"{value}: {ms:.1f}" for value, ms in zip(row["values"], row["times"]))
         mark = f"   above {row['limit']}" if row["is_marked"] else ""

@@ -23,6 +23,8 @@ import sys
 import tempfile
 import time
 
+import gpt_vs_peers
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CAD_SAMPLES = 512
 # Model and size: samples of a micro-batch, samples of the data, what a sample is, options of ddhost.
@@ -151,19 +153,35 @@ def speed_row(name, world, peer, rounds):
 
 def compare(args):
     peer = "torch.compile" if args.compile else "PyTorch"
-    rows = []
+    rows, failed = [], []
     if not args.json:
-        print(f"| | ranks | ddhost | {peer} | ddhost / {peer} |\n|---|---|---|---|---|", flush=True)
+        show_head(peer)
     for name in args.models:
         for world in args.worlds:
-            with tempfile.TemporaryDirectory() as folder:
-                row = speed_row(name, world, peer, [one_round(args, name, world, pathlib.Path(folder)) for _ in range(args.pairs)])
-            rows.append(row)
+            try:
+                with tempfile.TemporaryDirectory() as folder:
+                    rounds = [one_round(args, name, world, pathlib.Path(folder)) for _ in range(args.pairs)]
+            except SystemExit as reason:  # the others run
+                print(f"models_vs_torch.py: {name} on {world} ranks: {reason}", file=sys.stderr, flush=True)
+                failed.append(f"{name} on {world} ranks")
+                continue
+            rows.append(speed_row(name, world, peer, rounds))
             if not args.json:
-                print(f"| {name} | {world} | {row['ours']:.0f} {row['unit']} | {row['theirs']:.0f} {row['unit']} | "
-                      f"{row['ours_over_peer']:.2f} ({row['lowest']:.2f} .. {row['highest']:.2f}) |", flush=True)
+                show(rows[-1:])
     if args.json:
         print(json.dumps({"rows": rows}, indent=2))
+    if failed:
+        sys.exit(f"models_vs_torch.py: these failed: {', '.join(failed)}")
+
+
+def show_head(peer):
+    print(f"| | ranks | ddhost | {peer} | ddhost / {peer} |\n|---|---|---|---|---|", flush=True)
+
+
+def show(rows):
+    for row in rows:
+        print(f"| {row['row']} | {row['ranks']} | {row['ours']:.0f} {row['unit']} | {row['theirs']:.0f} {row['unit']} | "
+              f"{row['ours_over_peer']:.2f} ({row['lowest']:.2f} .. {row['highest']:.2f}) |", flush=True)
 
 
 def until(args):
@@ -228,6 +246,9 @@ def main():
     unknown = [name for name in args.models if name not in MODELS]
     if unknown:
         sys.exit(f"--models {unknown[0]} is unknown; give some of {', '.join(MODELS)}")
+    if args.json and (args.train or args.until > 0):
+        parser.error("--json goes with neither --train nor --until; leave it out")
+    gpt_vs_peers.require_torch(args.python)
     (train if args.train else until if args.until > 0 else compare)(args)
 
 

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -55,7 +56,7 @@ class Bench {
   void time(const std::string& name, size_t bytes, const std::function<void(const float*, float*)>& call) {
     const size_t n = bytes / sizeof(float), sets = send_.size() / n;
     const auto offset = [&](size_t c) { return c * (sets / 3 + 1) % sets * n; };
-    // As in collective_bench: as many calls as take about 20 ms, by the time of the first ones.
+    // As in collective_bench: as many calls as take about 20 ms, but at most 10,000.
     const auto us_of_calls = [&](size_t first, size_t count) {
       MPI_Barrier(MPI_COMM_WORLD);
       const double begin = MPI_Wtime();
@@ -64,10 +65,15 @@ class Bench {
       MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
       return slowest;
     };
-    const size_t n_first = std::clamp<size_t>((size_t{4} << 20) / bytes, 1, 64);
-    const auto calls = static_cast<size_t>(std::clamp(20'000 / us_of_calls(0, n_first), 1.0, 10'000.0));
-    const double us = us_of_calls(n_first, calls);
-    check(name, n, offset(n_first + calls - 1));
+    const size_t n_first = std::clamp<size_t>(send_.size() / n, 1, 64);  // they make links and pages
+    us_of_calls(0, n_first);
+    const size_t n_second = std::clamp<size_t>((size_t{4} << 20) / bytes, 1, 64);
+    const auto calls = static_cast<size_t>(std::clamp(20'000 / us_of_calls(n_first, n_second), 1.0, 10'000.0));
+    const size_t first = n_first + n_second, checked = first + calls;  // another call, which must write each element
+    const double us = us_of_calls(first, calls);
+    std::fill_n(recv_.data() + offset(checked), n, std::numeric_limits<float>::quiet_NaN());
+    call(send_.data() + offset(checked), recv_.data() + offset(checked));
+    check(name, n, offset(checked));
     if (rank_ == 0) std::printf("%s %zu %.3f\n", name.c_str(), bytes, us);
   }
 

@@ -141,10 +141,15 @@ def main():
                          cost_of_run(size, *RUNS[name], args.pairs, folder))
                 rows.append({"model": f"GPT {size}, {SIZES[size][3]}", "promise": name, **found})
                 if not args.json:
-                    spread = f"+- {found['error']:.2f}" if "error" in found else f"({found['lowest']:.2f} .. {found['highest']:.2f})"
-                    print(f"{rows[-1]['model']:18} {name:38} {found['percent']:6.2f} % {spread}, {found['pairs']} pairs", flush=True)
+                    show(rows[-1:])
     if args.json:
         print(json.dumps({"rows": rows}, indent=2))
+
+
+def show(rows):
+    for row in rows:
+        spread = f"+- {row['error']:.2f}" if "error" in row else f"({row['lowest']:.2f} .. {row['highest']:.2f})"
+        print(f"{row['model']:18} {row['promise']:38} {row['percent']:6.2f} % {spread}, {row['pairs']} pairs", flush=True)
 
 
 if __name__ == "__main__":

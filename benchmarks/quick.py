@@ -7,10 +7,11 @@ the fastest library for each layer, and for the optimizer's pass at the rate of 
 That of another model's step is its operations, as the model counts them, at the rate of multiply-adds that a core reaches in its
 caches, and the same pass: no step of small operators comes near it. That of other rows is what the memory takes for their
 bytes. All floors are measured in the same run. If DDHOST_PEER_PYTHON names a Python with torch, there are peers, and
-peer / ours: torch DDP, eager, alternating with steps; the faster of PyTorch's and DeepSpeed's AdamW; for shm, gloo. A model whose
-peer or data set is not there is left out, and the reason printed. Steal is the part of the cores' time that the host of a
-virtual machine gave to others; a row with more than 5 % is marked, because its time says little. `--json` prints an object
-instead. `--charts FOLDER` also draws each table as FOLDER/performance_TABLE.svg.
+peer / ours: torch DDP, eager, alternating with the steps of a GPT, in one pair with those of other models; the faster of PyTorch's
+and DeepSpeed's AdamW; for shm, gloo. A part whose peer or data set is not there is left out, and the reason printed. Another
+failure is printed too, and the exit code is 1. Steal is the part of the cores' time that the host of a virtual machine gave to
+others; a row with more than 5 % is marked, because its time says little. `--json` prints an object instead. `--charts FOLDER`
+also draws each table as FOLDER/performance_TABLE.svg.
 """
 import argparse
 import json
@@ -40,6 +41,7 @@ STEPS = [("gpt2", 50304, 64, 1, "fp32", 6, ("ddp", "zero1", "zero3")),
          ("0.8M", 65, 64, 12, "fp32", 60, ("ddp",))]
 MODELS = ["vit_tiny", "cnn_tiny", "cnn_mnist", "kgat_tiny", "kgat_lastfm", "cad_mllm_tiny"]  # configurations
 PEER_MODELS = ["vit:small", "cnn:basic", "cnn:mobilenet_v2", "kgat:cf", "kgat:kg", "cad_mllm:tiny:3"]  # of models_vs_torch.py
+MODEL_MODULES = ["torch", "torchvision", "transformers", "peft", "safetensors"]  # of their peers
 MODEL_WARM_UP, MODEL_STEPS = 3, 8
 PEER_OPTIMIZERS = {"adamw fp32": 1, "adamw, tensors of 4,096": 8192}  # the tensors of a row
 
@@ -62,10 +64,12 @@ def measured(*command):
     before = ticks()
     path = os.path.join(BINARIES, command[0])
     try:
-        done = subprocess.run([path, *command[1:]], check=True, stdout=subprocess.PIPE, text=True,
+        done = subprocess.run([path, *command[1:]], check=False, stdout=subprocess.PIPE, text=True,
                               env=dict(os.environ, OMP_NUM_THREADS="1"))  # as a rank of a run has
-    except (OSError, subprocess.CalledProcessError) as error:
-        sys.exit(f"quick.py: {command[0]} failed ({error}); build it with ./dev bench --quick")
+    except OSError as error:
+        sys.exit(f"quick.py: {command[0]} can't be started ({error.strerror}); ./dev bench --quick builds it")
+    if done.returncode != 0:
+        sys.exit(f"quick.py: {command[0]} failed, for the reason above")
     return done.stdout, steal_since(before)
 
 
@@ -73,13 +77,20 @@ def left_out(what, reason):
     print(f"left out: {what}: {reason}", file=sys.stderr)
 
 
+def missing_of(python, modules):
+    """The first of these modules that this Python can't import, or None."""
+    for module in modules:
+        if subprocess.run([python, "-c", f"import {module}"], check=False, capture_output=True).returncode != 0:
+            return module
+    return None
+
+
 def peer_optimizers(python):
     """Number of tensors: the fastest peer's name and nanoseconds."""
     script = pathlib.Path(__file__).resolve().parent / "peers/optimizers.py"
-    done = subprocess.run([python, str(script)], check=False, capture_output=True, text=True)
+    done = subprocess.run([python, str(script)], check=False, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        left_out("the peers of the optimizer", (done.stderr.strip().splitlines() or ["no reason given"])[-1])
-        return {}
+        sys.exit("quick.py: the peers of the optimizer failed, for the reason above")
     fastest = {}
     for row in (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")):
         if row["tensors"] not in fastest or row["ns"] < fastest[row["tensors"]][1]:
@@ -158,15 +169,18 @@ def floor_of(run_dir, update_ns):
 
 
 def configured_model(config, folder, update_ns):
-    """A step of another model, as its configuration has it."""
+    """A step of another model, as its configuration has it. None where its data set is missing."""
     root = pathlib.Path(BINARIES).resolve().parent
     before = ticks()
     command = [str(root / "ddhost"), "--config", str(root.parent / f"configs/{config}.json"), "--nproc", str(RANKS),
                f"train.steps={MODEL_WARM_UP + 10}", "train.eval_every=0", "run.quiet=true", "run.sample_tokens=0",
-               "monitor.every=1", "train.save_final=", f"run.dir={folder}/run"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+               "monitor.every=1", "train.save_final=", "device.plugin=cpu", f"run.dir={folder}/run"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
     if done.returncode != 0:
-        return left_out(config, (done.stderr.strip().splitlines() or ["it failed"])[-1])
+        reason = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1]
+        if "DDHOST_DATA" not in reason:  # the sentence about a data set that is not there
+            raise SystemExit(reason)
+        return left_out(config, reason)
     return {"row": f"{config}, a step of its configuration", "unit": "ms", "floor": floor_of(f"{folder}/run", update_ns),
             "ours": gpt_vs_peers.step_ms_of(f"{folder}/run", MODEL_WARM_UP), "steal_percent": steal_since(before)}
 
@@ -175,51 +189,61 @@ def model_beside_torch(name, folder, update_ns, python):
     """A step of another model, and PyTorch's of the same work."""
     before = ticks()
     args = argparse.Namespace(python=python, steps=MODEL_STEPS, warmup=MODEL_WARM_UP, compile=False, tolerance=0.02)
-    try:
-        one = models_vs_torch.one_round(args, name, RANKS, pathlib.Path(folder))
-    except SystemExit as reason:
-        return left_out(name, str(reason).strip().splitlines()[-1])
+    one = models_vs_torch.one_round(args, name, RANKS, pathlib.Path(folder))
     samples, _, unit, _ = models_vs_torch.MODELS[name]
     return {"row": f"{name}, {samples} {unit} a rank", "unit": "ms", "floor": floor_of(one.run_dir, update_ns), "ours": one.ours,
             "peer": "torch DDP", "peer_over_ours": one.theirs / one.ours, "steal_percent": steal_since(before)}
 
 
-def model_rows(python):
+def model_rows(python, failed):
+    """Names of models that failed are added to `failed`."""
     text, _ = measured("step_limit", "--ranks", str(RANKS), "--rows", "64", "--dtype", "fp32", "128:512x1")
     update_ns, rows = json.loads(text)["update_ns"], []
-    for config in MODELS:
-        with tempfile.TemporaryDirectory() as folder:
-            rows.append(configured_model(config, folder, update_ns))
-    for name in PEER_MODELS if python else []:
-        with tempfile.TemporaryDirectory() as folder:
-            rows.append(model_beside_torch(name, folder, update_ns, python))
+    beside = PEER_MODELS if python else []
+    if beside and not models_vs_torch.data_folder().exists():
+        beside = left_out("models beside PyTorch", f"there is no data in {models_vs_torch.data_folder()}; set DDHOST_DATA") or []
+    if beside and (missing := missing_of(python, MODEL_MODULES)):
+        beside = left_out("models beside PyTorch", f"there is no {missing} in {python}; run ./dev setup --peers") or []
+    for name in [*MODELS, *beside]:
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                rows.append(model_beside_torch(name, folder, update_ns, python) if name in beside else
+                            configured_model(name, folder, update_ns))
+        except SystemExit as reason:
+            print(f"quick.py: {name} failed: {reason}", file=sys.stderr)
+            failed.append(name)
     return [row for row in rows if row is not None]
 
 
 def collective_rows():
-    text, _ = measured("collective_bench", "--json", "--ranks", "2", "--rounds", "3",
+    text, _ = measured("collective_bench", "--json", "--ranks", str(RANKS), "--rounds", "3",
                        "--sizes", "1024,1048576,16777216")
     rows = json.loads(text)["rows"]
     gloo_us = {(row["operation"], row["bytes"]): row["us"] for row in rows if row["transport"] == "gloo"}
-    of_gloo = lambda row: gloo_us.get((row["operation"], row["bytes"])) if row["transport"] == "shm" else None
-    return [{"row": f"{row['transport']}, {row['operation']}, {row['memory']}, {row['bytes']} bytes, {row['ranks']} ranks",
-             "unit": "us", "ours": row["us"], "floor": row["floor_us"], "steal_percent": row["steal_percent"],
-             "is_right": row["is_right"]} | ({"peer": "gloo", "peer_over_ours": of_gloo(row) / row["us"]} if of_gloo(row) else {})
-            for row in rows]
+    for row in rows:
+        row |= {"row": f"{row['transport']}, {row['operation']}, {row['memory']}, {row['bytes']} bytes, {row['ranks']} ranks",
+                "unit": "us", "ours": row["us"], "floor": row["floor_us"]}
+        peer_us = gloo_us.get((row["operation"], row["bytes"])) if row["transport"] == "shm" else None
+        row |= {"peer": "gloo", "peer_over_ours": peer_us / row["us"]} if peer_us else {}
+    return rows
+
+
+def points_of_collectives(rows):
+    """(label, {series: microseconds}) for a chart. Transports of the same collective share a line."""
+    points = {}
+    for row in rows:
+        series = row["transport"] if row["transport"] != "shm" else "windows" if row["memory"] == "window" else "private memory"
+        points.setdefault(f"{row['operation']}, {row['bytes']} bytes", {"floor": row["floor_us"]})[series] = row["us"]
+    return list(points.items())
 
 
 def points_of(table, rows):
-    """(label, {series: time}) for a chart. Transports of the same collective share a line."""
-    if table != "collectives":
-        floor = "limit" if table == "steps" else "floor"
-        return [(row["row"], {floor: row["floor"], "ours": row["ours"]} |
-                 ({row["peer"]: row["ours"] * row["peer_over_ours"]} if "peer" in row else {})) for row in rows]
-    points = {}
-    for row in rows:
-        transport, operation, memory, size, _ = row["row"].split(", ")
-        series = transport if transport != "shm" else "windows" if memory == "window" else "private memory"
-        points.setdefault(f"{operation}, {size}", {"floor": row["floor"]})[series] = row["ours"]
-    return list(points.items())
+    """(label, {series: time}) for a chart."""
+    if table == "collectives":
+        return points_of_collectives(rows)
+    floor = "limit" if table == "steps" else "floor"
+    return [(row["row"], {floor: row["floor"], "ours": row["ours"]} |
+             ({row["peer"]: row["ours"] * row["peer_over_ours"]} if "peer" in row else {})) for row in rows]
 
 
 def charts_of(tables):
@@ -248,7 +272,8 @@ def main():
     where = machine()
     before = ticks()
     python = os.environ.get("DDHOST_PEER_PYTHON", "")
-    tables = {"steps": step_rows(python), "models": model_rows(python), "optimizer": optimizer_rows(python),
+    failed = []
+    tables = {"steps": step_rows(python), "models": model_rows(python, failed), "optimizer": optimizer_rows(python),
               "collectives": collective_rows()}
     rows = [row | {"table": table} for table, of_table in tables.items() for row in of_table]
     where["steal_percent"] = steal_since(before)
@@ -258,6 +283,8 @@ def main():
     show(args.json, where, rows)
     if args.charts and not write_charts(args.charts, charts_of(tables)):
         sys.exit(1)
+    if failed:
+        sys.exit(f"quick.py: these failed, for the reasons above: {', '.join(failed)}")
 
 
 def show(wants_json, where, rows):
@@ -268,7 +295,7 @@ def show(wants_json, where, rows):
           f"start, steal {where['steal_percent']:.1f} %")
     print(f"{'':58} {'ours':>11} {'floor':>11} {'floor/ours':>10} {'peer/ours':>9} {'steal %':>8}")
     for row in rows:
-        marks = (" steal" if row["is_marked"] else "") + ("" if row.get("is_right", True) else " WRONG RESULT")
+        marks = " steal" if row["is_marked"] else ""
         number = lambda key, width, digits: f"{row[key]:{width}.{digits}f}" if row.get(key) is not None else "-".rjust(width)
         print(f"{row['row']:58} {row['ours']:11.3f} {number('floor', 11, 3)} {number('floor_over_ours', 10, 2)} "
               f"{number('peer_over_ours', 9, 2)} {row['steal_percent']:8.1f} {row['unit']}{marks}")

@@ -4,7 +4,7 @@
 
     ./dev bench [--only quick,growth] [--json] [--charts FOLDER]
 
-Parts with peers run where DDHOST_PEER_PYTHON names a Python that has them, else they are left out, and the reason is printed.
+Parts with peers run where DDHOST_PEER_PYTHON names a Python that has their modules, else they are left out, and the reason is printed.
 `--json` prints one object: a part's own object under its name. `--charts FOLDER` draws each table as
 FOLDER/performance_TABLE.svg. A part that fails is named, the others run, and the exit code is 1.
 """
@@ -16,90 +16,139 @@ import pathlib
 import subprocess
 import sys
 
+import boundary_vs_linked
+import gpt_vs_peers
+import growth
+import models_vs_torch
+import promises
 import quick
 from chart import LinearAxis, LogAxis, chart, write_charts
 
 HERE = pathlib.Path(__file__).resolve().parent
-BINARIES = pathlib.Path(quick.BINARIES)
 
 
-def points_of_collectives(found):
-    """{ranks: points}, as those of quick.py."""
+def by_ranks(rows):
     out = {}
+    for row in rows:
+        out.setdefault(row["ranks"], []).append(row)
+    return out
+
+
+def show_collectives(found):
+    print(f"{'':58} {'us':>11} {'floor':>11} {'floor/us':>9} {'steal %':>8}")
     for row in found["rows"]:
-        series = row["transport"] if row["transport"] != "shm" else "windows" if row["memory"] == "window" else "private memory"
-        points = out.setdefault(row["ranks"], {})
-        points.setdefault(f"{row['operation']}, {row['bytes']} bytes", {"floor": row["floor_us"]})[series] = row["us"]
-    return {f"{ranks} ranks": list(points.items()) for ranks, points in out.items()}
+        label = f"{row['transport']}, {row['operation']}, {row['memory']}, {row['bytes']} bytes, {row['ranks']} ranks"
+        mark = " steal" if row["steal_percent"] > quick.MOST_STEAL else ""
+        print(f"{label:58} {row['us']:11.1f} {row['floor_us']:11.1f} {row['floor_us'] / row['us']:9.2f} "
+              f"{row['steal_percent']:8.1f}{mark}")
 
 
-def points_of_growth(found):
-    return {"": [(f"{row['row']}: {value}", {"ours": ms}) for row in found["rows"]
-                 for value, ms in zip(row["values"], row["times"])]}
+def show_models(found):
+    for peer in dict.fromkeys(row["peer"] for row in found["rows"]):
+        models_vs_torch.show_head(peer)
+        models_vs_torch.show([row for row in found["rows"] if row["peer"] == peer])
 
 
-def points_of_promises(found):
-    return {"": [(f"{row['model']}: {row['promise']}", {"ours": row["percent"]}) for row in found["rows"]]}
+def collective_charts(found):
+    return {f"collectives_{ranks}_ranks": chart(f"collectives, on {ranks} ranks", "µs", quick.points_of_collectives(rows))
+            for ranks, rows in by_ranks(found["rows"]).items()}
 
 
-def points_of_boundary(found):
-    return {"": [(row["row"], {"loaded": row["loaded"], "linked": row["linked"]}) for row in found["rows"]]}
+def growth_charts(found):
+    return {"growth": chart("growth", "ms", [(f"{row['row']}: {value}", {"ours": ms}) for row in found["rows"]
+                                             for value, ms in zip(row["values"], row["times"])])}
 
 
-def points_of_gpt(found):
-    return {"": [(row["row"], {"ours" if "peer_over_ours" in row else "peer": row["step_ms"]}) for row in found["rows"]]}
+def promise_charts(found):
+    rows = [(f"{row['model']}: {row['promise']}", {"ours": row["percent"]}) for row in found["rows"]]
+    return {"promises": chart("what promises cost", "percent of a step", rows, LinearAxis)}
 
 
-def points_of_models(found):
-    return {"": [(f"{row['row']}, ranks: {row['ranks']}", {"ours": row["ours"], row["peer"]: row["theirs"]})
-                 for row in found["rows"]]}
+def boundary_charts(found):
+    return {"boundary": chart("plugins", "ms of a step", [(row["row"], {"loaded": row["loaded"], "linked": row["linked"]})
+                                                          for row in found["rows"]])}
 
 
-# unit: of its chart; points: {the rest of a table's name: rows for chart.py}.
-Part = collections.namedtuple("Part", "command unit points axis needs_peers", defaults=(LogAxis, False))
+def gpt_charts(found):
+    rows = [(row["row"], {"peer" if row["is_peer"] else "ours": row["step_ms"]}) for row in found["rows"]]
+    return {f"gpt_{found['dtype']}": chart(f"GPT, {found['dtype']}, on {found['ranks']} ranks", "ms of a step", rows)}
+
+
+def model_charts(found):
+    out = {}
+    for peer in dict.fromkeys(row["peer"] for row in found["rows"]):
+        rows = [(f"{row['row']}, ranks: {row['ranks']}", {"ours": row["ours"], peer: row["theirs"]})
+                for row in found["rows"] if row["peer"] == peer]
+        name = "models_compiled" if peer == "torch.compile" else "models_eager"
+        out[name] = chart(f"models beside {peer}", "samples per second of all ranks", rows, LogAxis)
+    return out
+
+
+def quick_charts(found):
+    tables = {}
+    for row in found["rows"]:
+        tables.setdefault(row["table"], []).append(row)
+    return quick.charts_of(tables)
+
+
+# show: prints what a part found; charts: {name: the text of a chart}; modules: of its peers' Python.
+Part = collections.namedtuple("Part", "command show charts modules", defaults=([],))
+GPT_MODULES = ["torch", "numpy", "deepspeed"]
 PARTS = {
-    "quick": Part(["quick.py"], None, None),
-    "collectives": Part([str(BINARIES / "collective_bench")], "µs", points_of_collectives),
-    "boundary": Part(["boundary_vs_linked.py"], "ms of a step", points_of_boundary),
-    "growth": Part(["growth.py"], "ms", points_of_growth),
-    "promises": Part(["promises.py"], "percent of a step", points_of_promises, LinearAxis),
-    "gpt_fp32": Part(["gpt_vs_peers.py"], "ms of a step", points_of_gpt, LogAxis, True),
-    "gpt_bf16": Part(["gpt_vs_peers.py", "--dtype", "bf16"], "ms of a step", points_of_gpt, LogAxis, True),
-    "models_eager": Part(["models_vs_torch.py"], "samples per second of all ranks", points_of_models, LogAxis, True),
-    "models_compiled": Part(["models_vs_torch.py", "--compile", "--tolerance", "0.1"], "samples per second of all ranks",
-                            points_of_models, LogAxis, True)}
+    "quick": Part(["quick.py"], lambda found: quick.show(False, found["machine"], found["rows"]), quick_charts),
+    "collectives": Part([os.path.join(quick.BINARIES, "collective_bench")], show_collectives, collective_charts),
+    "boundary": Part(["boundary_vs_linked.py"], lambda found: boundary_vs_linked.show(found["rows"]), boundary_charts),
+    "growth": Part(["growth.py"], lambda found: growth.show(found["rows"]), growth_charts),
+    "promises": Part(["promises.py"], lambda found: promises.show(found["rows"]), promise_charts),
+    "gpt_fp32": Part(["gpt_vs_peers.py"], gpt_vs_peers.show, gpt_charts, GPT_MODULES),
+    "gpt_bf16": Part(["gpt_vs_peers.py", "--dtype", "bf16"], gpt_vs_peers.show, gpt_charts, GPT_MODULES),
+    "models_eager": Part(["models_vs_torch.py"], show_models, model_charts, quick.MODEL_MODULES),
+    "models_compiled": Part(["models_vs_torch.py", "--compile", "--tolerance", "0.1"], show_models, model_charts,
+                            quick.MODEL_MODULES)}
 
 
 def run(part, python):
-    """The object that a part prints; None if it fails."""
+    """The object that a part prints, or None; and whether all of it worked. Its reasons are on stderr."""
     program, *words = part.command
+    command = [program, *words, "--json"]
     if program.endswith(".py"):
-        command = [python if part.needs_peers else sys.executable, str(HERE / program), *words, "--json"]
-        command += ["--python", python] if part.needs_peers else []
-    else:
-        command = [program, *words, "--json"]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)  # its reasons are on stderr
-    return json.loads(done.stdout) if done.returncode == 0 else None
+        command = [sys.executable, str(HERE / program), *words, "--json", *(["--python", python] if part.modules else [])]
+    try:
+        done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+        return json.loads(done.stdout), done.returncode == 0
+    except OSError as error:
+        print(f"whole.py: {program} can't be started ({error.strerror}); ./dev bench builds it", file=sys.stderr)
+    except json.JSONDecodeError:
+        pass
+    return None, False
 
 
-def print_part(name, part, found):
-    if name == "quick":
-        return quick.show(False, found["machine"], found["rows"])
-    for rest, rows in part.points(found).items():
-        print(f"-- {name} {rest}".rstrip() + f", {part.unit}")
-        for label, values in rows:
-            print(f"{label:52} " + "  ".join(f"{series} {value:.4g}" for series, value in values.items() if value is not None))
-    return None
-
-
-def charts_of(name, part, found):
-    if name == "quick":
-        tables = {}
-        for row in found["rows"]:
-            tables.setdefault(row["table"], []).append(row)
-        return quick.charts_of(tables)
-    return {"_".join([name, *rest.split()]): chart(f"{name} {rest}".rstrip(), part.unit, rows, part.axis)
-            for rest, rows in part.points(found).items()}
+def run_parts(names, args, python):
+    """{part: what it found}, and the names of parts that failed. Ctrl-C ends it with what was found."""
+    all_found, failed = {}, []
+    try:
+        for name in names:
+            part = PARTS[name]
+            if part.modules and not python:
+                quick.left_out(name, "there is no Python with the peers; ./dev setup --peers installs one")
+                continue
+            if missing := quick.missing_of(python, part.modules):
+                quick.left_out(name, f"there is no {missing} in {python}; ./dev setup --peers installs it")
+                continue
+            print(f"== {name}", file=sys.stderr if args.json else sys.stdout, flush=True)
+            found, is_whole = run(part, python)
+            if not is_whole:
+                failed.append(name)
+            if found is None:
+                continue
+            all_found[name] = found
+            if not args.json:
+                part.show(found)
+            if args.charts and not write_charts(args.charts, part.charts(found)):
+                failed.append(f"charts of {name}")
+    except KeyboardInterrupt:
+        failed.append("Ctrl-C ended the rest")
+    return all_found, failed
 
 
 def main():
@@ -108,27 +157,13 @@ def main():
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--charts", metavar="FOLDER", help="write a chart of each table into this folder")
     args = parser.parse_args()
-    python, all_found, failed = os.environ.get("DDHOST_PEER_PYTHON", ""), {}, []
     names = [name for name in args.only.split(",") if name]
     for name in names:
         if name not in PARTS:
             parser.error(f"--only {name}: there is no such part; choose from {', '.join(PARTS)}")
     if args.charts and not write_charts(args.charts, {}):
         sys.exit(1)
-    for name in names:
-        if PARTS[name].needs_peers and not python:
-            quick.left_out(name, "there is no Python with the peers; ./dev setup --peers installs one")
-            continue
-        print(f"== {name}", file=sys.stderr if args.json else sys.stdout, flush=True)
-        found = run(PARTS[name], python)
-        if found is None:
-            failed.append(name)
-            continue
-        all_found[name] = found
-        if not args.json:
-            print_part(name, PARTS[name], found)
-        if args.charts and not write_charts(args.charts, charts_of(name, PARTS[name], found)):
-            sys.exit(1)
+    all_found, failed = run_parts(names, args, os.environ.get("DDHOST_PEER_PYTHON", ""))
     if args.json:
         print(json.dumps(all_found, indent=2))
     if failed:

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # before torch is loaded
@@ -30,7 +31,7 @@ def time_of(optimizer, numel):
 
 
 def deepspeed_adam(tensors):
-    from deepspeed.ops.adam import DeepSpeedCPUAdam
+    from deepspeed.ops.adam import DeepSpeedCPUAdam  # ImportError: there is none
     return DeepSpeedCPUAdam(tensors, lr=1e-3, weight_decay=0.01, adamw_mode=True)
 
 
@@ -52,7 +53,10 @@ def main():
             tensors = [torch.nn.Parameter(torch.full((each,), 0.01)) for _ in range(count)]
             for tensor in tensors:
                 tensor.grad = torch.full_like(tensor, 0.01)
-            print(json.dumps({"row": name, "tensors": count, "ns": time_of(make(tensors), each * count)}), flush=True)
+            try:
+                print(json.dumps({"row": name, "tensors": count, "ns": time_of(make(tensors), each * count)}), flush=True)
+            except ImportError as reason:
+                print(f"optimizers.py: {name} is left out: {reason}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <iostream>
 #include <thread>
 
@@ -93,20 +94,29 @@ std::vector<std::string> exported_names(const Config& host, const Registry& regi
   return names;
 }
 
-// The hosts of a run that starts again may come back, for example with a switch that was switched off. So those that do not
-// answer are asked again until launch.timeout. Throws JoinEnded.
-std::vector<SurveyedHost> survey_until_all_answer(const SurveySettings& settings, std::chrono::milliseconds timeout) {
+bool are_able(const std::vector<SurveyedHost>& hosts) {
+  return std::all_of(hosts.begin(), hosts.end(), [](const SurveyedHost& one) { return one.problems.empty(); });
+}
+
+// The hosts of a run that starts again. They may need a moment, for example behind a network switch that was off, or to mount a
+// disk. So all are asked again until they are `enough`, for at most launch.timeout. Throws JoinEnded.
+std::vector<SurveyedHost> survey_until(SurveySettings settings, std::chrono::milliseconds timeout,
+                                       const std::function<bool(const std::vector<SurveyedHost>&)>& are_enough) {
+  using std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kSlice{100}, kPause{1000};
   const SignalsWhileJoining waiting;
-  const auto until = std::chrono::steady_clock::now() + timeout;
+  const auto until = steady_clock::now() + timeout;
   for (bool is_first = true;; is_first = false) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - steady_clock::now());
+    settings.patience = std::clamp(left, kPause, settings.patience);
     std::vector<SurveyedHost> hosts = survey_hosts(settings, /*own_talk=*/false);
-    const auto silent =
-        std::find_if(hosts.begin(), hosts.end(), [](const SurveyedHost& one) { return !one.facts.has_value(); });
-    if (silent == hosts.end() || std::chrono::steady_clock::now() >= until) return hosts;
-    if (is_first)
-      print_sentence(ddh::str(silent->problems.front(), "; the hosts are asked again until ", timeout.count() / 1000,
-                              " s have passed (launch.timeout)"));
+    if (are_enough(hosts) || steady_clock::now() + kPause >= until) return hosts;
+    if (is_first) {
+      for (const SurveyedHost& one : hosts)
+        for (const std::string& problem : one.problems) print_sentence(problem);
+      print_sentence(
+          ddh::str("the hosts are asked again until ", timeout.count() / 1000, " s have passed (launch.timeout)"));
+    }
     for (auto slept = kSlice; slept <= kPause; slept += kSlice) {
       std::this_thread::sleep_for(kSlice);
       waiting.require_no_signal();
@@ -117,16 +127,15 @@ std::vector<SurveyedHost> survey_until_all_answer(const SurveySettings& settings
 // All that can be wrong with a host is said before a rank starts.
 void require_able_hosts(const UserConfig& user, const Config& host, const Registry& registry, bool is_restart) {
   const SurveySettings settings = survey_settings(user, host, registry);
-  const std::vector<SurveyedHost> hosts = is_restart
-                                              ? survey_until_all_answer(settings, time_of(host, "launch.timeout"))
-                                              : survey_hosts(settings, /*own_talk=*/false);
-  const bool are_able =
-      std::all_of(hosts.begin(), hosts.end(), [](const SurveyedHost& one) { return one.problems.empty(); });
-  if (!are_able || !host.get<bool>("run.quiet"))
+  // With launch.min_nodes a restart has waited before (without_lost_hosts).
+  const bool waits = is_restart && host.get<int64_t>("launch.min_nodes") == 0;
+  const std::vector<SurveyedHost> hosts = waits ? survey_until(settings, time_of(host, "launch.timeout"), are_able)
+                                                : survey_hosts(settings, /*own_talk=*/false);
+  if (!are_able(hosts) || !host.get<bool>("run.quiet"))
     std::cerr << table_of(hosts, terminal_columns(STDERR_FILENO)) << std::flush;
   for (const SurveyedHost& one : hosts)
     for (const std::string& problem : one.problems) print_sentence(problem);
-  if (!are_able) throw CommandLineExit{1};
+  if (!are_able(hosts)) throw CommandLineExit{1};
 }
 
 }  // namespace
@@ -193,42 +202,62 @@ bool has_cluster(const CommandLine& line, const Config& host, const Registry& re
          find_placement(launchers(registry.name_folders()), host.get<std::string>("launch.from")).has_value();
 }
 
+namespace {
+
+// The hosts that can take part, and the others.
+struct HostsLeft {
+  int64_t all_ranks = 0, ranks = 0, n_hosts = 0;
+  std::string lost, included;  // names; what launch.include takes
+
+  explicit HostsLeft(const std::vector<SurveyedHost>& hosts) {
+    for (const SurveyedHost& one : hosts) {
+      all_ranks += one.host.slots;
+      const std::string name = one.host.name.substr(one.host.name.find('@') + 1);
+      if (!one.problems.empty()) {
+        lost += (lost.empty() ? "" : ", ") + name;
+        continue;
+      }
+      ranks += one.host.slots;
+      n_hosts += 1;
+      std::string slots;
+      for (int slot = 0; slot < one.host.slots; ++slot) slots += (slot == 0 ? ":" : ",") + std::to_string(slot);
+      included += (included.empty() ? "" : "@") + name + slots;
+    }
+  }
+};
+
+}  // namespace
+
 std::vector<Override> without_lost_hosts(const UserConfig& user, const Config& host, const Registry& registry) {
   const int64_t least = host.get<int64_t>("launch.min_nodes");
   if (least == 0 || host.text("launch.hostfile").empty()) return {};
-  int64_t all_ranks = 0, ranks = 0, n_hosts = 0;
-  std::string lost, left;
-  for (const SurveyedHost& one : survey_hosts(survey_settings(user, host, registry), /*own_talk=*/false)) {
-    all_ranks += one.host.slots;
-    const std::string name = one.host.name.substr(one.host.name.find('@') + 1);
-    if (!one.facts) {
-      lost += (lost.empty() ? "" : ", ") + name;
-      continue;
-    }
-    ranks += one.host.slots;
-    n_hosts += 1;
-    std::string slots;
-    for (int slot = 0; slot < one.host.slots; ++slot) slots += (slot == 0 ? ":" : ",") + std::to_string(slot);
-    left += (left.empty() ? "" : "@") + name + slots;
-  }
-  if (lost.empty() || n_hosts < least) return {};
-  const int64_t accumulated = host.get<int64_t>("train.grad_accum_steps") * all_ranks;
+  const auto accumulated_by_all = [&](const HostsLeft& left) {
+    return host.get<int64_t>("train.grad_accum_steps") * left.all_ranks;
+  };
+  const HostsLeft left(survey_until(survey_settings(user, host, registry), time_of(host, "launch.timeout"),
+                                    [&](const std::vector<SurveyedHost>& hosts) {
+                                      const HostsLeft now(hosts);
+                                      return now.lost.empty() ||
+                                             (now.n_hosts >= least && accumulated_by_all(now) % now.ranks == 0);
+                                    }));
+  if (left.lost.empty() || left.n_hosts < least) return {};
+  const int64_t accumulated = accumulated_by_all(left), ranks = left.ranks;
   if (accumulated % ranks != 0) {
     print_sentence(
-        ddh::str("without ", lost, " the ", ranks, " ranks that are left can't compute the ", accumulated,
+        ddh::str("without ", left.lost, " the ", ranks, " ranks that are left can't compute the ", accumulated,
                  " micro-batches of a step; the run needs all hosts, or a number of ranks that divides them"));
     return {};
   }
-  print_sentence(ddh::str("without ", lost, " the run goes on with ", ranks, " ranks and train.grad_accum_steps=",
+  print_sentence(ddh::str("without ", left.lost, " the run goes on with ", ranks, " ranks and train.grad_accum_steps=",
                           accumulated / ranks, ", so that a step has the same samples"));
   const char* const source = "launch.min_nodes";
-  std::vector<Override> out = {{"launch.include", left, source},
+  std::vector<Override> out = {{"launch.include", left.included, source},
                                {"launch.exclude", "", source},
                                {"launch.num_nodes", "0", source},
                                {"launch.nproc_per_node", "0", source},
                                {"run.nproc", std::to_string(ranks), source},
                                {"train.grad_accum_steps", std::to_string(accumulated / ranks), source}};
-  if (n_hosts == 1 && host.get<int64_t>("checkpoint.memory_copies") > 1) {
+  if (left.n_hosts == 1 && host.get<int64_t>("checkpoint.memory_copies") > 1) {
     print_sentence("checkpoint.memory_copies is 1 from here on, because one host is left");
     out.push_back({"checkpoint.memory_copies", "1", source});
   }

@@ -32,6 +32,65 @@ assert not write_charts("/dev/null/charts", {})
 EOF
 [[ -s $work/new/charts/performance_steps.svg ]] || fail "no chart was written"
 
+# What the parts print is shown and drawn; the numbers are those of their rounds.
+cat >"$work/parts.py" <<'EOF'
+import argparse, contextlib, io, json, pathlib, sys, xml.dom.minidom
+import gpt_vs_peers, models_vs_torch, quick, whole
+args = argparse.Namespace(peers=["torch:ddp"], strategies=["ddp", "zero1"], size="gpt2", dtype="bf16", nproc=2, micro_batch=1,
+                          context=64, pairs=3)
+gpt = gpt_vs_peers.numbers(args, {"torch:ddp": [20.0, 30.0, 40.0], "ddp": [10.0, 10.0, 10.0], "zero1": [10.0, 20.0, 8.0]})
+assert gpt["rows"][2]["other_over_this"] == {"torch:ddp": {"median": 2.0, "lowest": 1.5, "highest": 5.0},
+                                             "ddp": {"median": 1.0, "lowest": 0.5, "highest": 1.25}}
+rounds = [models_vs_torch.Round(ours, theirs, None) for ours, theirs in ((10.0, 20.0), (20.0, 20.0), (10.0, 30.0))]
+models = {"rows": [models_vs_torch.speed_row("cnn:basic", 2, peer, rounds) for peer in ("PyTorch", "torch.compile")]}
+assert models["rows"][0]["ours"] == 20_000 and models["rows"][0]["ours_over_peer"] == 2.0
+run = pathlib.Path(sys.argv[1])
+(run / "config.json").write_text(json.dumps({"train": {"grad_accum_steps": 2, "optimizers": ["optimizer"]}}))
+(run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [
+    *({"step": step, "step_ms": 1.0, "program": "b" if step > 3 else "a"} for step in range(1, 8)),
+    {"summary": {"estimates": [{"program": name, "forward_flops": flops, "backward_flops": 2 * flops,
+                                "peak_flops_per_s_of_a_rank": 1e9} for name, flops in (("a", 1e9), ("b", 1e6))],
+                 "ranks": [{"plan_bytes": {"optim": 8e6}}, {"plan_bytes": {"optim": 8}}]}}]))
+assert abs(quick.floor_of(run, 0.5) - (2 * 3e6 / 1e9 * 1e3 + 0.5)) < 1e-9
+timed = lambda **more: {"row": "r", "unit": "ms", "ours": 2.0, "floor": 1.0, "floor_over_ours": 0.5, "steal_percent": 0.0,
+                        "is_marked": False} | more
+collectives = [{"transport": transport, "operation": "all_reduce", "memory": memory, "bytes": 1024, "ranks": ranks, "us": 5.0,
+                "floor_us": 1.0, "steal_percent": 9.0} for ranks in (2, 8)
+               for transport, memory in (("shm", "private"), ("shm", "window"), ("gloo", "private"))]
+machine = {"processor": "p", "cores": 2, "memory_gib": 1.0, "load": 0.0, "steal_percent": 0.0}
+growth = {"row": "ranks", "meaning": "m", "values": [1, 2], "times": [1.0, 3.0], "exponent": 1.6, "limit": 1.05, "is_marked": True}
+promise = {"model": "m", "promise": "metrics", "percent": -0.5, "pairs": 3}
+found = {
+    "quick": {"machine": machine, "rows": [timed(table="steps", peer="torch DDP", peer_over_ours=3.0), timed(table="models"),
+                                           *(row | timed(table="collectives") for row in collectives)]},
+    "collectives": {"rows": collectives},
+    "boundary": {"rows": [{"row": "r", "loaded": 1.0, "linked": 2.0, "loaded_over_linked": 0.5, "lowest": 0.4, "highest": 0.6,
+                           "pairs": 5}]},
+    "growth": {"rows": [growth]},
+    "promises": {"rows": [promise | {"error": 0.1}, promise | {"lowest": -1.0, "highest": 1.0}]},
+    "gpt_fp32": gpt, "gpt_bf16": gpt, "models_eager": models, "models_compiled": models}
+assert found.keys() == whole.PARTS.keys()
+shown = {"quick": "3.00", "collectives": "steal", "boundary": "0.5000 (0.4000 .. 0.6000)", "growth": "above 1.05",
+         "promises": "(-1.00 .. 1.00)", "gpt_fp32": "2.00 (1.50 .. 5.00)", "gpt_bf16": "1.00 (0.50 .. 1.25)",
+         "models_eager": "2.00 (1.00 .. 3.00)", "models_compiled": "ddhost / torch.compile"}
+charts = {}
+for name, part in whole.PARTS.items():
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        part.show(found[name])
+    assert shown[name] in text.getvalue(), (name, text.getvalue())
+    charts |= part.charts(found[name])
+assert len(charts) == 3 + 2 + 1 + 1 + 1 + 1 + 2, charts.keys()
+for name, text in charts.items():
+    xml.dom.minidom.parseString(text)
+for command in (["/none"], ["/bin/echo", "no object"], ["/bin/false"]):
+    assert whole.run(whole.Part(command, None, None), "") == (None, False), command
+assert whole.run(whole.Part(["/bin/sh", "-c", "echo '{}'; exit 1"], None, None), "") == ({}, False)
+assert quick.missing_of(sys.executable, ["json", "no_such_module"]) == "no_such_module"
+EOF
+mkdir "$work/run"
+PYTHONPATH=benchmarks python3 "$work/parts.py" "$work/run" || fail "the parts of ./dev bench"
+
 refused() { # code, sentence, command...
   local rc=0
   "${@:3}" >"$work/out" 2>&1 || rc=$?

@@ -22,7 +22,7 @@ Group::Group(Memory& memory, const Rendezvous& rendezvous, GroupSettings setting
       settings_(std::move(settings)),
       world_(world),
       layout_(static_cast<int32_t>(settings_.ranks.size()), settings_.staging_bytes),
-      spin_(SpinPolicy::choose(settings_.spin_us, layout_.size)),
+      spin_(SpinPolicy::choose(settings_.spin_us, world_ == nullptr ? layout_.size : world_->size())),
       sent_(settings_.ranks.size(), 0),
       taken_(settings_.ranks.size(), 0) {
   const std::string what = ddh::str("the control block of group '", settings_.name, "'");

@@ -60,10 +60,11 @@ SpinPolicy SpinPolicy::choose(int64_t spin_us, int32_t world_size) {
 }
 
 bool mark_spin(const MarkLine& line, uint64_t value, SpinPolicy policy) {
-  constexpr int kRound = 16;
+  if (policy.nanoseconds == 0) return mark_reached(line, value);
+  const int round = policy.yields ? 1 : 16;  // a yield may take a time slice
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::nanoseconds(policy.nanoseconds);
   do {
-    for (int i = 0; i < kRound; ++i) {
+    for (int i = 0; i < round; ++i) {
       if (mark_reached(line, value)) return true;
       if (policy.yields)
         sched_yield();

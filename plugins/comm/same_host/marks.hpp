@@ -28,7 +28,7 @@ struct SpinPolicy {
   int64_t nanoseconds = 0;
   bool yields = false;
 
-  static SpinPolicy choose(int64_t spin_us, int32_t world_size);
+  static SpinPolicy choose(int64_t spin_us, int32_t world_size);  // all ranks of this host
 };
 
 // Spins; true when the mark reached `value` meanwhile.
