@@ -172,8 +172,8 @@ class Bench {
     double us;            // of a call, on the slowest rank
     uint64_t last_index;  // that a call was given
   };
-  // As many calls as take about 20 ms, but at most 10,000. The first calls, of each buffer if there are few, make links, staging
-  // and pages.
+  // As many calls as take about 20 ms, but at most 10,000. The first calls make links, staging and pages; of windows, there is
+  // one for each.
   template <class Call>
   Timed timed(uint64_t bytes, Call&& call) {
     constexpr double kSampleUs = 20'000, kMostCalls = 10'000;

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Regions, marks and groups of loop and shm, with ranks that sleep at critical points.
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "../plugins/comm/same_host/marks.hpp"
 #include "unit/plugins/comm/same_host/comm_fixture.hpp"
 
 using namespace ddhost::test;
@@ -186,4 +191,31 @@ TEST_CASE("two worlds in one process are separate") {
   other.join();
   CHECK(first == std::vector<std::string>(2));
   CHECK(second == std::vector<std::string>(2));
+}
+
+TEST_CASE("a wait spins for comm.spin_us, and yields its core where the ranks of a host are more than its cores") {
+  using namespace same_host;
+  CHECK_FALSE(SpinPolicy::choose(20, 1).yields);
+  CHECK(SpinPolicy::choose(20, 100'000).yields);
+  CHECK(SpinPolicy::choose(20, 1).nanoseconds == 20'000);
+  MarkLine line{};
+  const auto spin = [&](SpinPolicy policy) {
+    const auto begin = std::chrono::steady_clock::now();
+    const bool reached = mark_spin(line, 1, policy);
+    return std::pair(reached,
+                     std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+  };
+  for (const bool yields : {false, true}) {
+    CHECK_FALSE(spin({0, yields}).first);
+    const auto [reached, ms] = spin({3'000'000, yields});
+    CHECK_FALSE(reached);
+    CHECK(ms >= 3);
+  }
+  for (const bool yields : {false, true}) {
+    std::thread owner([&] { mark_raise(line, 1); });
+    CHECK(spin({10'000'000'000, yields}).first);
+    owner.join();
+    CHECK(spin({0, yields}).first);
+    line.value = 0;
+  }
 }
