@@ -161,7 +161,7 @@ def compare(args):
             try:
                 with tempfile.TemporaryDirectory() as folder:
                     rounds = [one_round(args, name, world, pathlib.Path(folder)) for _ in range(args.pairs)]
-            except SystemExit as reason:  # the others run
+            except (SystemExit, ValueError, LookupError, OSError) as reason:  # the others run
                 print(f"models_vs_torch.py: {name} on {world} ranks: {reason}", file=sys.stderr, flush=True)
                 failed.append(f"{name} on {world} ranks")
                 continue

@@ -80,7 +80,11 @@ def left_out(what, reason):
 def missing_of(python, modules):
     """The first of these modules that this Python can't import, or None."""
     for module in modules:
-        if subprocess.run([python, "-c", f"import {module}"], check=False, capture_output=True).returncode != 0:
+        try:
+            done = subprocess.run([python, "-c", f"import {module}"], check=False, capture_output=True)
+        except OSError:
+            return module
+        if done.returncode != 0:
             return module
     return None
 
@@ -209,7 +213,7 @@ def model_rows(python, failed):
             with tempfile.TemporaryDirectory() as folder:
                 rows.append(model_beside_torch(name, folder, update_ns, python) if name in beside else
                             configured_model(name, folder, update_ns))
-        except SystemExit as reason:
+        except (SystemExit, ValueError, LookupError, OSError) as reason:
             print(f"quick.py: {name} failed: {reason}", file=sys.stderr)
             failed.append(name)
     return [row for row in rows if row is not None]
@@ -272,9 +276,16 @@ def main():
     where = machine()
     before = ticks()
     python = os.environ.get("DDHOST_PEER_PYTHON", "")
-    failed = []
-    tables = {"steps": step_rows(python), "models": model_rows(python, failed), "optimizer": optimizer_rows(python),
-              "collectives": collective_rows()}
+    if python and missing_of(python, ["torch"]):
+        python = left_out("all peers", f"there is no torch in {python}; run ./dev setup --peers") or ""
+    tables, failed = {}, []
+    for table, rows_of in (("steps", lambda: step_rows(python)), ("models", lambda: model_rows(python, failed)),
+                           ("optimizer", lambda: optimizer_rows(python)), ("collectives", collective_rows)):
+        try:
+            tables[table] = rows_of()
+        except SystemExit as reason:  # the other tables are worth their minutes
+            print(reason, file=sys.stderr)
+            failed.append(table)
     rows = [row | {"table": table} for table, of_table in tables.items() for row in of_table]
     where["steal_percent"] = steal_since(before)
     for row in rows:

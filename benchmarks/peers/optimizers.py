@@ -31,7 +31,7 @@ def time_of(optimizer, numel):
 
 
 def deepspeed_adam(tensors):
-    from deepspeed.ops.adam import DeepSpeedCPUAdam  # ImportError: there is none
+    from deepspeed.ops.adam import DeepSpeedCPUAdam
     return DeepSpeedCPUAdam(tensors, lr=1e-3, weight_decay=0.01, adamw_mode=True)
 
 
@@ -55,7 +55,9 @@ def main():
                 tensor.grad = torch.full_like(tensor, 0.01)
             try:
                 print(json.dumps({"row": name, "tensors": count, "ns": time_of(make(tensors), each * count)}), flush=True)
-            except ImportError as reason:
+            except Exception as reason:  # pylint: disable=broad-except  # DeepSpeed compiles at its first use
+                if name != "DeepSpeedCPUAdam":
+                    raise
                 print(f"optimizers.py: {name} is left out: {reason}", file=sys.stderr)
 
 

@@ -103,12 +103,12 @@ bool are_able(const std::vector<SurveyedHost>& hosts) {
 std::vector<SurveyedHost> survey_until(SurveySettings settings, std::chrono::milliseconds timeout,
                                        const std::function<bool(const std::vector<SurveyedHost>&)>& are_enough) {
   using std::chrono::steady_clock;
-  constexpr std::chrono::milliseconds kSlice{100}, kPause{1000};
+  constexpr std::chrono::milliseconds kSlice{100}, kPause{1000}, kLeastPatience{5000};
   const SignalsWhileJoining waiting;
   const auto until = steady_clock::now() + timeout;
   for (bool is_first = true;; is_first = false) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - steady_clock::now());
-    settings.patience = std::clamp(left, kPause, settings.patience);
+    settings.patience = std::clamp(left, std::min(kLeastPatience, settings.patience), settings.patience);
     std::vector<SurveyedHost> hosts = survey_hosts(settings, /*own_talk=*/false);
     if (are_enough(hosts) || steady_clock::now() + kPause >= until) return hosts;
     if (is_first) {
@@ -127,10 +127,13 @@ std::vector<SurveyedHost> survey_until(SurveySettings settings, std::chrono::mil
 // All that can be wrong with a host is said before a rank starts.
 void require_able_hosts(const UserConfig& user, const Config& host, const Registry& registry, bool is_restart) {
   const SurveySettings settings = survey_settings(user, host, registry);
-  // With launch.min_nodes a restart has waited before (without_lost_hosts).
-  const bool waits = is_restart && host.get<int64_t>("launch.min_nodes") == 0;
-  const std::vector<SurveyedHost> hosts = waits ? survey_until(settings, time_of(host, "launch.timeout"), are_able)
-                                                : survey_hosts(settings, /*own_talk=*/false);
+  // With launch.min_nodes a restart has waited for its hosts before (without_lost_hosts).
+  constexpr std::chrono::milliseconds kOnceMore{10'000};
+  const std::chrono::milliseconds timeout = time_of(host, "launch.timeout");
+  const bool has_waited = host.get<int64_t>("launch.min_nodes") > 0;
+  const std::vector<SurveyedHost> hosts =
+      is_restart ? survey_until(settings, has_waited ? std::min(timeout, kOnceMore) : timeout, are_able)
+                 : survey_hosts(settings, /*own_talk=*/false);
   if (!are_able(hosts) || !host.get<bool>("run.quiet"))
     std::cerr << table_of(hosts, terminal_columns(STDERR_FILENO)) << std::flush;
   for (const SurveyedHost& one : hosts)
@@ -204,19 +207,23 @@ bool has_cluster(const CommandLine& line, const Config& host, const Registry& re
 
 namespace {
 
-// The hosts that can take part, and the others.
+// The hosts that answer, and the others.
 struct HostsLeft {
   int64_t all_ranks = 0, ranks = 0, n_hosts = 0;
-  std::string lost, included;  // names; what launch.include takes
+  std::string lost, included;         // names; what launch.include takes
+  std::vector<std::string> problems;  // of those that are lost
+  bool are_ready = true;              // those that answer
 
   explicit HostsLeft(const std::vector<SurveyedHost>& hosts) {
     for (const SurveyedHost& one : hosts) {
       all_ranks += one.host.slots;
       const std::string name = one.host.name.substr(one.host.name.find('@') + 1);
-      if (!one.problems.empty()) {
+      if (!one.facts) {
         lost += (lost.empty() ? "" : ", ") + name;
+        problems.insert(problems.end(), one.problems.begin(), one.problems.end());
         continue;
       }
+      are_ready = are_ready && one.problems.empty();
       ranks += one.host.slots;
       n_hosts += 1;
       std::string slots;
@@ -237,8 +244,9 @@ std::vector<Override> without_lost_hosts(const UserConfig& user, const Config& h
   const HostsLeft left(survey_until(survey_settings(user, host, registry), time_of(host, "launch.timeout"),
                                     [&](const std::vector<SurveyedHost>& hosts) {
                                       const HostsLeft now(hosts);
-                                      return now.lost.empty() ||
-                                             (now.n_hosts >= least && accumulated_by_all(now) % now.ranks == 0);
+                                      return now.are_ready &&
+                                             (now.lost.empty() ||
+                                              (now.n_hosts >= least && accumulated_by_all(now) % now.ranks == 0));
                                     }));
   if (left.lost.empty() || left.n_hosts < least) return {};
   const int64_t accumulated = accumulated_by_all(left), ranks = left.ranks;
@@ -248,6 +256,7 @@ std::vector<Override> without_lost_hosts(const UserConfig& user, const Config& h
                  " micro-batches of a step; the run needs all hosts, or a number of ranks that divides them"));
     return {};
   }
+  for (const std::string& problem : left.problems) print_sentence(problem);
   print_sentence(ddh::str("without ", left.lost, " the run goes on with ", ranks, " ranks and train.grad_accum_steps=",
                           accumulated / ranks, ", so that a step has the same samples"));
   const char* const source = "launch.min_nodes";

@@ -329,6 +329,15 @@ struct Kept {
   std::shared_ptr<RemoteAgents> agents;  // of other hosts, if all of them wait for an order
 };
 
+void leave_out_lost_hosts(const UserConfig& user, const Config& host, const Registry& registry, CommandLine& next) {
+  try {
+    for (Override& more : without_lost_hosts(user, host, registry)) next.overrides.push_back(std::move(more));
+  } catch (...) {
+    say_what_stays(next, host);
+    throw;
+  }
+}
+
 // The command line with which the ranks start again after a failure; nullopt: an agent gets no further order. Takes the agents
 // that wait for one.
 std::optional<CommandLine> line_of_restart(const CommandLine& line, const UserConfig& user, const Config& host,
@@ -343,8 +352,7 @@ std::optional<CommandLine> line_of_restart(const CommandLine& line, const UserCo
   if (!is_head) return next;
   print_sentence(outcome.sentence);
   prepare_restart(folder_of(record.folder()), host, has_others, next);
-  if (kept.agents == nullptr)
-    for (Override& more : without_lost_hosts(user, host, registry)) next.overrides.push_back(std::move(more));
+  if (kept.agents == nullptr) leave_out_lost_hosts(user, host, registry, next);
   return next;
 }
 
@@ -354,7 +362,7 @@ CommandLine line_without_agents(const CommandLine& line, const UserConfig& user,
   kept.agents = nullptr;
   print_sentence(sentence_of(problem) + "; so the agents of all hosts are started anew");
   CommandLine next = line;
-  for (Override& more : without_lost_hosts(user, host, registry)) next.overrides.push_back(std::move(more));
+  leave_out_lost_hosts(user, host, registry, next);
   return next;
 }
 
@@ -374,8 +382,6 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, Kep
       cluster = join_cluster(line, user, host, registry, kept.agents);
     else if (is_further_task(host, registry))
       return 0;
-  } catch (const JoinEnded& ended) {
-    return 128 + ended.signal;
   } catch (const ddh::Error& problem) {
     if (kept.agents != nullptr)
       return run_once(line_without_agents(line, user, host, registry, problem, kept), registry, out, kept);
@@ -427,7 +433,12 @@ int run_once(const CommandLine& line, Registry& registry, std::ostream& out, Kep
 
 int run_model(const CommandLine& line, Registry& registry, std::ostream& out) {
   Kept kept;
-  const int exit_code = run_once(line, registry, out, kept);
+  int exit_code = 0;
+  try {
+    exit_code = run_once(line, registry, out, kept);
+  } catch (const JoinEnded& ended) {
+    exit_code = 128 + ended.signal;
+  }
   if (kept.page != nullptr) kept.page->show_end();
   return exit_code;
 }

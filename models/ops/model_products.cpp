@@ -52,11 +52,11 @@ void ModelProducts::settle(LinearShape shape) {
     reason = ddh::str(": model.matmul=", wish, ", by the table for ", this_processor().text(), ", ",
                       host_.text("precision.compute"), " and layers of ", shape.in, " x ", shape.out,
                       measures ? "" : "; model.matmul=measure prints times");
-    if (dtype_of(compute_) == DDH_BF16 && !this_processor().bf16)
+    if (dtype_of(compute_) == DDH_BF16 && !this_processor().bf16 && mine != "aten")
       reason +=
-          "; the processor has no instructions for bf16, so each product converts its operands to fp32, and a step "
-          "takes "
-          "as long as in fp32 or some percent longer";
+          "; it uses no bf16 instructions, so each product converts its operands to fp32, and a step takes as long as "
+          "in "
+          "fp32 or some percent longer";
     if (measures && rank == 0) log_measurement(shape);
     const char* agreed = nullptr;
     ddh::call(host_.config->agree, host_.h, "model.matmul", mine.c_str(), &agreed);
