@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -42,6 +43,19 @@ inline std::string processor_name() {
   for (std::string line; std::getline(file, line);)
     if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
   return "unknown";
+}
+
+// Of all cores now; 0: the system does not say.
+inline double mean_mhz() {
+  std::ifstream file("/proc/cpuinfo");
+  double sum = 0;
+  int cores = 0;
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind("cpu MHz", 0) == 0) {
+      sum += std::atof(line.c_str() + line.find(':') + 1);
+      ++cores;
+    }
+  return cores > 0 ? sum / cores : 0;
 }
 
 // Time of all cores since the start, in ticks: that a virtual machine's host gave to others, and all.

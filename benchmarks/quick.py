@@ -6,7 +6,7 @@ A row has ours, the floor and floor / ours. The floor of a GPT's step is what th
 the fastest library for each layer, and for the optimizer's pass at the rate of a copy, while all ranks are busy (step_limit).
 That of another model's step is its operations, as the model counts them, at the rate of multiply-adds that a core reaches in its
 caches, and the same pass: no step of small operators comes near it. That of other rows is what the memory takes for their
-bytes. All floors are measured in the same run. If DDHOST_PEER_PYTHON names a Python with torch, there are peers, and
+bytes, and for collectives also one way between two cores. All floors are measured in the same run (machine_rates prints more). If DDHOST_PEER_PYTHON names a Python with torch, there are peers, and
 peer / ours: torch DDP, eager, alternating with the steps of a GPT, in one pair with those of other models; the faster of PyTorch's
 and DeepSpeed's AdamW; for shm, gloo. A part whose peer or data set is not there is left out, and the reason printed. Another
 failure is printed too, and the exit code is 1. Steal is the part of the cores' time that the host of a virtual machine gave to
@@ -219,14 +219,14 @@ def model_rows(python, failed):
     return [row for row in rows if row is not None]
 
 
-def collective_rows():
+def collective_rows(handoff_ns):
     text, _ = measured("collective_bench", "--json", "--ranks", str(RANKS), "--rounds", "3",
                        "--sizes", "1024,1048576,16777216")
     rows = json.loads(text)["rows"]
     gloo_us = {(row["operation"], row["bytes"]): row["us"] for row in rows if row["transport"] == "gloo"}
     for row in rows:
         row |= {"row": f"{row['transport']}, {row['operation']}, {row['memory']}, {row['bytes']} bytes, {row['ranks']} ranks",
-                "unit": "us", "ours": row["us"], "floor": row["floor_us"]}
+                "unit": "us", "ours": row["us"], "floor": row["floor_us"] + handoff_ns / 1e3}
         peer_us = gloo_us.get((row["operation"], row["bytes"])) if row["transport"] == "shm" else None
         row |= {"peer": "gloo", "peer_over_ours": peer_us / row["us"]} if peer_us else {}
     return rows
@@ -237,7 +237,8 @@ def points_of_collectives(rows):
     points = {}
     for row in rows:
         series = row["transport"] if row["transport"] != "shm" else "windows" if row["memory"] == "window" else "private memory"
-        points.setdefault(f"{row['operation']}, {row['bytes']} bytes", {"floor": row["floor_us"]})[series] = row["us"]
+        floor_us = row.get("floor", row["floor_us"])  # of quick.py's rows, with the way between two cores
+        points.setdefault(f"{row['operation']}, {row['bytes']} bytes", {"floor": floor_us})[series] = row["us"]
     return list(points.items())
 
 
@@ -262,8 +263,9 @@ def machine():
         name = re.search(r"^model name\s*:\s*(.*)$", info.read(), re.M)
     with open("/proc/meminfo", encoding="ascii") as info:
         total = int(info.readline().split()[1])
+    load = os.getloadavg()[0]  # before the first measurement
     return {"processor": name.group(1) if name else "unknown", "cores": os.cpu_count(),
-            "memory_gib": round(total / 2**20, 1), "load": os.getloadavg()[0]}
+            "memory_gib": round(total / 2**20, 1), "load": load} | json.loads(measured("machine_rates", "--ranks", str(RANKS))[0])
 
 
 def main():
@@ -280,7 +282,7 @@ def main():
         python = left_out("all peers", f"there is no torch in {python}; run ./dev setup --peers") or ""
     tables, failed = {}, []
     for table, rows_of in (("steps", lambda: step_rows(python)), ("models", lambda: model_rows(python, failed)),
-                           ("optimizer", lambda: optimizer_rows(python)), ("collectives", collective_rows)):
+                           ("optimizer", lambda: optimizer_rows(python)), ("collectives", lambda: collective_rows(where.get("handoff_ns", 0)))):
         try:
             tables[table] = rows_of()
         except SystemExit as reason:  # the other tables are worth their minutes
@@ -302,8 +304,12 @@ def show(wants_json, where, rows):
     if wants_json:
         print(json.dumps({"machine": where, "rows": rows}, indent=2))
         return
-    print(f"{where['processor']}, {where['cores']} cores, {where['memory_gib']} GiB; load {where['load']:.1f} at the "
+    mhz = f", {where['mhz']:.0f} MHz" if "mhz" in where else ""
+    print(f"{where['processor']}, {where['cores']} cores, {where['memory_gib']} GiB{mhz}; load {where['load']:.1f} at the "
           f"start, steal {where['steal_percent']:.1f} %")
+    handoff = f"; {where['handoff_ns']:.0f} ns from core to core" if "handoff_ns" in where else ""
+    print("memory of all ranks, GB/s: " + ", ".join(
+        f"{name} {where[name + '_gb_per_s']:.1f}" for name in ("read", "write", "copy", "triad")) + handoff)
     print(f"{'':58} {'ours':>11} {'floor':>11} {'floor/ours':>10} {'peer/ours':>9} {'steal %':>8}")
     for row in rows:
         marks = " steal" if row["is_marked"] else ""
