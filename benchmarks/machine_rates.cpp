@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // benchmarks/machine_rates.cpp: what the memory and the cores of this machine do at best, while as many threads as ranks are
-// busy. GB/s of reads, writes, copies (bytes that are copied) and of the triad a = b + s c (bytes of all three arrays, as STREAM
-// counts them); nanoseconds for a value to get from one core to another; the frequency. Buffers of all threads together take
-// at least four times the last-level cache. Usage: machine_rates [--ranks 2]. Prints a JSON object. It needs an idle machine.
+// busy. GB/s of reads, writes, copies (bytes that are copied) and of the triad a = b + s c (bytes of all three arrays, as
+// STREAM counts them); nanoseconds for a value to get from one core to another; the frequency. Buffers of all threads together
+// take at least four times the last-level cache. Usage: machine_rates [--ranks 2]. Prints a JSON object. It needs an idle
+// machine.
 #include <sched.h>
 
 #include <algorithm>
