@@ -29,12 +29,19 @@ using ddhost::bench::median;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-void bind_to_core(int rank) {
-  cpu_set_t all, one;
-  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+// Of this process, read before a thread is bound.
+std::vector<int> allowed_cores() {
   std::vector<int> cores;
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  if (sched_getaffinity(0, sizeof all, &all) != 0) return {0};
   for (int core = 0; core < CPU_SETSIZE; ++core)
     if (CPU_ISSET(core, &all)) cores.push_back(core);
+  return cores;
+}
+// The calling thread; ranks take turns if there are fewer cores.
+void bind_to_core(const std::vector<int>& cores, int rank) {
+  cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(cores[static_cast<size_t>(rank) % cores.size()], &one);
   sched_setaffinity(0, sizeof one, &one);
@@ -72,7 +79,7 @@ constexpr std::array<Pass, 4> kPasses = {Pass{"read", read_all, 4}, Pass{"write"
                                          Pass{"copy", copy_all, 4}, Pass{"triad", triad, 12}};
 
 // GB/s of all threads together, by the slowest one; the median of the rounds.
-std::array<double, kPasses.size()> memory_rates(int ranks) {
+std::array<double, kPasses.size()> memory_rates(const std::vector<int>& cores, int ranks) {
   constexpr int kRounds = 9;
   const uint64_t numel = 4 * ddhost::bench::last_level_cache_bytes() / static_cast<uint64_t>(ranks) / sizeof(float);
   std::array<std::vector<double>, kPasses.size()> rates;
@@ -80,7 +87,7 @@ std::array<double, kPasses.size()> memory_rates(int ranks) {
   std::barrier all(ranks);
   std::atomic<float> kept{0};
   const auto work = [&](int rank) {
-    bind_to_core(rank);
+    bind_to_core(cores, rank);
     const ddhost::bench::Pages pages = ddhost::bench::pages(3 * numel * sizeof(float));
     auto* const first = static_cast<float*>(pages.get());
     const Arrays x{first, first + numel, first + 2 * numel, numel};
@@ -107,7 +114,7 @@ std::array<double, kPasses.size()> memory_rates(int ranks) {
 }
 
 // Nanoseconds until a core sees what another one has written: half of a round trip, the median of rounds of 20 ms at most.
-double handoff_ns() {
+double handoff_ns(const std::vector<int>& cores) {
   constexpr int kRounds = 9;
   constexpr uint32_t kMostTrips = 100'000, kEnd = UINT32_MAX;
   struct alignas(128) Line {
@@ -118,7 +125,7 @@ double handoff_ns() {
   for (int round = 0; round < kRounds; ++round) {
     there.value = back.value = 0;
     std::thread other([&] {
-      bind_to_core(1);
+      bind_to_core(cores, 1);
       for (uint32_t seen = 0; seen != kEnd;) {
         const uint32_t now = there.value.load(std::memory_order_acquire);
         if (now == seen) continue;
@@ -126,7 +133,7 @@ double handoff_ns() {
         back.value.store(now, std::memory_order_release);
       }
     });
-    bind_to_core(0);
+    bind_to_core(cores, 0);
     uint32_t trips = 0;
     const auto begin = Clock::now();
     while (trips < kMostTrips && (trips % 64 != 0 || seconds_since(begin) < 0.02)) {  // other work may delay each trip
@@ -151,12 +158,13 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    const auto rates = memory_rates(ranks);
+    const std::vector<int> cores = allowed_cores();
+    const auto rates = memory_rates(cores, ranks);
     const double mhz = ddhost::bench::mean_mhz();  // the cores were busy a moment ago
     std::printf("{\"ranks\": %d", ranks);
     for (size_t i = 0; i < rates.size(); ++i) std::printf(", \"%s_gb_per_s\": %.2f", kPasses[i].name, rates[i]);
     // With one core the other thread would wait for its turn.
-    if (std::thread::hardware_concurrency() > 1) std::printf(", \"handoff_ns\": %.1f", handoff_ns());
+    if (cores.size() > 1) std::printf(", \"handoff_ns\": %.1f", handoff_ns(cores));
     if (mhz > 0) std::printf(", \"mhz\": %.0f", mhz);
     std::printf("}\n");
   } catch (const std::exception& error) {
