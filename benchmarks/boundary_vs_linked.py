@@ -10,14 +10,15 @@ import statistics
 import subprocess
 import tempfile
 
+import gpt_vs_peers
+
 BUILD = pathlib.Path(__file__).resolve().parent.parent / "build"
 
 
 def median_ms(command, folder):
     run_dir = pathlib.Path(tempfile.mkdtemp(dir=folder)) / "run"
     subprocess.run([*command, f"run.dir={run_dir}"], check=True, capture_output=True)
-    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return statistics.median(r["step_ms"] for r in rows if r.get("step", 0) > 5 and "step_ms" in r)
+    return gpt_vs_peers.step_ms_of(run_dir, 5)
 
 
 def main():

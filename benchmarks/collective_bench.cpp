@@ -62,14 +62,7 @@ double us_since(std::chrono::steady_clock::time_point begin) {
 // All threads of this process, a rank, to one core. Else the ranks' and the engines' threads change
 // cores at will, and times differ by a factor.
 void bind_to_core(int rank) {
-  cpu_set_t allowed, mine;
-  CPU_ZERO(&allowed);
-  CPU_ZERO(&mine);
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-    ddh::fail(DDH_FAILED_PRECONDITION, "the cores of this process are not known; leave out --bind");
-  int left = rank % std::max(1, CPU_COUNT(&allowed));
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &allowed) && left-- == 0) CPU_SET(core, &mine);
+  const cpu_set_t mine = ddhost::bench::core_of(ddhost::bench::allowed_cores(), rank);
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task"))
     ::sched_setaffinity(std::atoi(thread.path().filename().c_str()), sizeof mine, &mine);
 }

@@ -73,13 +73,21 @@ def run_ddhost(args, strategy, tokens, folder):
     return step_ms_of(run_dir / "run", args.warmup)
 
 
+def missing_of(python, modules):
+    """The first of these modules that this Python can't import, or None."""
+    for module in modules:
+        try:
+            done = subprocess.run([python, "-c", f"import {module}"], check=False, capture_output=True)
+        except OSError:
+            return module
+        if done.returncode != 0:
+            return module
+    return None
+
+
 def require_torch(python):
     """Ends the script where the peers' Python has no torch."""
-    try:
-        has_torch = subprocess.run([python, "-c", "import torch"], check=False, capture_output=True).returncode == 0
-    except OSError:
-        has_torch = False
-    if not has_torch:
+    if missing_of(python, ["torch"]):
         sys.exit(f"{pathlib.Path(sys.argv[0]).name}: there is no torch in {python}; run ./dev setup --peers, and give --python "
                  ".deps/venv/bin/python")
 

@@ -119,16 +119,22 @@ def exponent(values, times):
     return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y)) / sum((a - mean_x)**2 for a in x)
 
 
+def chosen(parser, only, known, kind):
+    """The names in the text of --only, all of which are known."""
+    names = [name for name in only.split(",") if name]
+    for name in names:
+        if name not in known:
+            parser.error(f"--only {name}: there is no such {kind}; choose from {', '.join(known)}")
+    return names
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(ROWS), help="rows, separated by commas")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
-    names = [name for name in args.only.split(",") if name]
-    for name in names:
-        if name not in ROWS:
-            parser.error(f"--only {name}: there is no such row; choose from {', '.join(ROWS)}")
+    names = chosen(parser, args.only, ROWS, "row")
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         growth = Growth(folder)

@@ -3,6 +3,7 @@
 // benchmarks/machine.hpp: the machine that a benchmark runs on, and how much of its time others took.
 #pragma once
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,8 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "ddh/sdk/plugin.hpp"
 
 namespace ddhost::bench {
 
@@ -43,6 +46,26 @@ inline std::string processor_name() {
   for (std::string line; std::getline(file, line);)
     if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
   return "unknown";
+}
+
+// Of the calling thread; a thread begins with those of the one that starts it.
+inline std::vector<int> allowed_cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+    ddh::fail(DDH_FAILED_PRECONDITION,
+              "the cores of this process are not known, so its threads can't be bound to them");
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &allowed)) cores.push_back(core);
+  return cores;
+}
+// One core for each rank; ranks take turns if there are fewer cores.
+inline cpu_set_t core_of(const std::vector<int>& cores, int rank) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(cores[static_cast<size_t>(rank) % cores.size()], &one);
+  return one;
 }
 
 // Of all cores now; 0: the system does not say.

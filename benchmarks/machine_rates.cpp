@@ -29,21 +29,9 @@ using ddhost::bench::median;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// Of this process, read before a thread is bound.
-std::vector<int> allowed_cores() {
-  std::vector<int> cores;
-  cpu_set_t all;
-  CPU_ZERO(&all);
-  if (sched_getaffinity(0, sizeof all, &all) != 0) return {0};
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &all)) cores.push_back(core);
-  return cores;
-}
-// The calling thread; ranks take turns if there are fewer cores.
+// The calling thread.
 void bind_to_core(const std::vector<int>& cores, int rank) {
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(cores[static_cast<size_t>(rank) % cores.size()], &one);
+  const cpu_set_t one = ddhost::bench::core_of(cores, rank);
   sched_setaffinity(0, sizeof one, &one);
 }
 
@@ -158,7 +146,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    const std::vector<int> cores = allowed_cores();
+    const std::vector<int> cores = ddhost::bench::allowed_cores();
     const auto rates = memory_rates(cores, ranks);
     const double mhz = ddhost::bench::mean_mhz();  // the cores were busy a moment ago
     std::printf("{\"ranks\": %d", ranks);

@@ -26,6 +26,7 @@ import tempfile
 import gpt_vs_peers
 import models_vs_torch
 from chart import chart, write_charts
+from gpt_vs_peers import missing_of
 
 BINARIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "benchmarks")
 MOST_STEAL = 5.0  # percent
@@ -75,18 +76,6 @@ def measured(*command):
 
 def left_out(what, reason):
     print(f"left out: {what}: {reason}", file=sys.stderr)
-
-
-def missing_of(python, modules):
-    """The first of these modules that this Python can't import, or None."""
-    for module in modules:
-        try:
-            done = subprocess.run([python, "-c", f"import {module}"], check=False, capture_output=True)
-        except OSError:
-            return module
-        if done.returncode != 0:
-            return module
-    return None
 
 
 def peer_optimizers(python):

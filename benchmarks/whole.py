@@ -157,10 +157,7 @@ def main():
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--charts", metavar="FOLDER", help="write a chart of each table into this folder")
     args = parser.parse_args()
-    names = [name for name in args.only.split(",") if name]
-    for name in names:
-        if name not in PARTS:
-            parser.error(f"--only {name}: there is no such part; choose from {', '.join(PARTS)}")
+    names = growth.chosen(parser, args.only, PARTS, "part")
     if args.charts and not write_charts(args.charts, {}):
         sys.exit(1)
     all_found, failed = run_parts(names, args, os.environ.get("DDHOST_PEER_PYTHON", ""))
