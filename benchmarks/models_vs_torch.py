@@ -166,7 +166,9 @@ def compare(args):
                 failed.append(f"{name} on {world} ranks")
                 continue
             rows.append(speed_row(name, world, peer, rounds))
-            if not args.json:
+            if args.json:
+                print(f"{name} on {world} ranks: done", file=sys.stderr, flush=True)
+            else:
                 show(rows[-1:])
     if args.json:
         print(json.dumps({"rows": rows}, indent=2))

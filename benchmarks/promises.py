@@ -10,13 +10,15 @@ into build-promises/; plugins are those of build/. There are two kinds of rows:
   its first step, because a rank that took longer may have waited less. The row `nothing` leaves nothing out, so it shows the
   error of the measurement. Work that only few steps have, such as the comparison of replicas after 1, 2, 4, 8, ... steps, is
   not in a median.
-- Runs with and without an option alternate. A pair is two runs, by the mean time of a step behind the first 10.
+- Runs with and without an option alternate. A pair is two runs. A run counts by the median time of its steps after the first
+  10, and by their mean where only few steps have the work, as with checkpoints.
 
 The cost is what a step takes longer with the promise, in percent: the median of the pairs; with its standard error, or for
 runs the lowest and the highest pair. Guard bytes have no row, because they are written and read when memory is allocated and
 released, and sums in the order of ranks have none, because in shared pages they are the same operations in every order.
 """
 import argparse
+import collections
 import glob
 import json
 import math
@@ -33,30 +35,31 @@ import gpt_vs_peers
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build-promises"
 WARM_UP, BLOCK = 10, 8  # steps
-SIZES = {  # of models/gpt: vocabulary, context, micro-batch, strategy, share of --steps
-    "0.8M": (65, 64, 12, "ddp", 1.0), "gpt2": (50304, 64, 1, "zero1", 0.15)}
+Size = collections.namedtuple("Size", "vocab context micro_batch strategy share run_steps")  # share: of --steps
+SIZES = {  # of models/gpt. The last step has no time, so 150 and 25 steps of a run of a pair count: 6 checkpoints, and 1
+    "0.8M": Size(65, 64, 12, "ddp", 1.0, 161), "gpt2": Size(50304, 64, 1, "zero1", 0.15, 36)}
 PARTS = {  # what DDHOST_LEAVE_OUT names
     "nothing": "", "exact norm": "norm", "checks of plugins": "checks", "metrics": "metrics",
     "all of these": "norm,checks,metrics"}
-RUNS = {  # options with the promise, and without it
+RUNS = {  # options with the promise; options without it; the average of a run's steps
     "world-free bits over 4 micro-batches": (["train.grad_accum_steps=4"],
-                                             ["train.grad_accum_steps=4", "train.reduce_order=micro_first"]),
-    "a checkpoint every 25 steps": (["checkpoint.every=25"], [])}
+                                             ["train.grad_accum_steps=4", "train.reduce_order=micro_first"], statistics.median),
+    "a checkpoint every 25 steps": (["checkpoint.every=25"], [], statistics.mean)}
 
 
 def step_times(size, left_out, options, steps, folder):
     """{step: (milliseconds until the next one begins, the mean of all ranks; whether it leaves something out)}."""
-    vocab, context, micro_batch, strategy, _ = SIZES[size]
-    tokens = pathlib.Path(folder) / f"{vocab}.bin"
+    given = SIZES[size]
+    tokens = pathlib.Path(folder) / f"{given.vocab}.bin"
     if not tokens.exists():
-        gpt_vs_peers.make_tokens(tokens, vocab)
+        gpt_vs_peers.make_tokens(tokens, given.vocab)
     run_dir = pathlib.Path(tempfile.mkdtemp(dir=folder))
     program = pathlib.Path(folder) / "ddhost"  # away from the plugins beside it, which are also in build/
     if not program.exists():
         shutil.copy2(BUILD / "ddhost", program)
-    command = [str(program), "--strategy", strategy, "--nproc", "2", f"model.size={size}", f"model.context={context}",
-               f"model.vocab={vocab}", f"data.path={tokens}", f"data.micro_batch={micro_batch}", f"train.steps={steps}",
-               "train.eval_every=0", "checkpoint.every_minutes=0", "checkpoint.on_exit=false", "run.sample_tokens=0",
+    command = [str(program), "--strategy", given.strategy, "--nproc", "2", f"model.size={size}",
+               f"model.context={given.context}", f"model.vocab={given.vocab}", f"data.path={tokens}",
+               f"data.micro_batch={given.micro_batch}", f"train.steps={steps}", "train.eval_every=0", "checkpoint.every_minutes=0", "checkpoint.on_exit=false", "run.sample_tokens=0",
                "run.report=false", "train.save_final=", f"run.dir={run_dir}/run", "run.quiet=true", "device.plugin=cpu",
                *options]
     gpt_vs_peers.output_of(command, dict(os.environ, OMP_NUM_THREADS="1", DDHOST_PLUGIN_PATH=str(ROOT / "build/plugins"),
@@ -101,14 +104,14 @@ def cost_of_part(size, left_out, steps, folder):
     return {"percent": median_cost(pairs), "pairs": sum(len(kind) for kind in pairs), "error": statistics.stdev(errors)}
 
 
-def cost_of_run(size, kept, left, pairs, folder):
-    steps, costs = 160 if size == "0.8M" else 60, []
+def cost_of_run(size, kept, left, average, pairs, folder):
+    steps, costs = SIZES[size].run_steps, []
     for turn in range(pairs):
-        mean = {}
+        step_ms = {}
         for name, options in sorted({"kept": kept, "left": left}.items(), reverse=turn % 2 == 1):
             times = step_times(size, "", options, steps, folder)
-            mean[name] = statistics.mean(ms for step, (ms, _) in times.items() if step > WARM_UP)
-        costs.append(100 * (mean["kept"] / mean["left"] - 1))
+            step_ms[name] = average(ms for step, (ms, _) in times.items() if step > WARM_UP)
+        costs.append(100 * (step_ms["kept"] / step_ms["left"] - 1))
     return {"percent": statistics.median(costs), "pairs": pairs, "lowest": min(costs), "highest": max(costs)}
 
 
@@ -117,7 +120,7 @@ def main():
     parser.add_argument("--only", default=",".join([*PARTS, *RUNS]), help="words, separated by commas: rows that begin so")
     parser.add_argument("--sizes", default=",".join(SIZES))
     parser.add_argument("--steps", type=int, default=1200, help="of a run of the 0.8M GPT with blocks; the 124M takes 0.15 of them")
-    parser.add_argument("--pairs", type=int, default=5, help="of runs")
+    parser.add_argument("--pairs", type=int, default=5, help="of runs with and without an option")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
     if args.pairs < 2:
@@ -137,10 +140,12 @@ def main():
             for name in [*PARTS, *RUNS]:
                 if not any(name.startswith(word) for word in wanted):
                     continue
-                found = (cost_of_part(size, PARTS[name], int(args.steps * SIZES[size][4]), folder) if name in PARTS else
+                found = (cost_of_part(size, PARTS[name], int(args.steps * SIZES[size].share), folder) if name in PARTS else
                          cost_of_run(size, *RUNS[name], args.pairs, folder))
-                rows.append({"model": f"GPT {size}, {SIZES[size][3]}", "promise": name, **found})
-                if not args.json:
+                rows.append({"model": f"GPT {size}, {SIZES[size].strategy}", "promise": name, **found})
+                if args.json:
+                    print(f"{size}, {name}: done", file=sys.stderr, flush=True)
+                else:
                     show(rows[-1:])
     if args.json:
         print(json.dumps({"rows": rows}, indent=2))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""All benchmarks that need no choice, one after the other: about an hour, and two to three with peers.
+"""All benchmarks that need no choice, one after the other: about an hour, and two with peers.
 
     ./dev bench [--only quick,growth] [--json] [--charts FOLDER]
 
@@ -100,8 +100,8 @@ PARTS = {
     "boundary": Part(["boundary_vs_linked.py"], lambda found: boundary_vs_linked.show(found["rows"]), boundary_charts),
     "growth": Part(["growth.py"], lambda found: growth.show(found["rows"]), growth_charts),
     "promises": Part(["promises.py"], lambda found: promises.show(found["rows"]), promise_charts),
-    "gpt_fp32": Part(["gpt_vs_peers.py"], gpt_vs_peers.show, gpt_charts, GPT_MODULES),
-    "gpt_bf16": Part(["gpt_vs_peers.py", "--dtype", "bf16"], gpt_vs_peers.show, gpt_charts, GPT_MODULES),
+    "gpt_fp32": Part(["gpt_vs_peers.py", "--pairs", "3"], gpt_vs_peers.show, gpt_charts, GPT_MODULES),
+    "gpt_bf16": Part(["gpt_vs_peers.py", "--pairs", "3", "--dtype", "bf16"], gpt_vs_peers.show, gpt_charts, GPT_MODULES),
     "models_eager": Part(["models_vs_torch.py"], show_models, model_charts, quick.MODEL_MODULES),
     "models_compiled": Part(["models_vs_torch.py", "--compile", "--tolerance", "0.1"], show_models, model_charts,
                             quick.MODEL_MODULES)}
