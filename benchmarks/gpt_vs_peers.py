@@ -6,7 +6,8 @@
 PEER_PYTHON is a Python with torch and numpy, and for its peers deepspeed. Peers are torch:ddp, torch:ddp_compiled, torch:fsdp2
 and deepspeed:zero1 to zero3, and with --peers also deepspeed:zero2_offload and deepspeed:zero3_offload. A rank has one thread.
 Each round runs every peer once and every strategy once. The tables give the median milliseconds of a step, the tokens per
-second of all ranks, and ratios paired by round: median (lowest .. highest).
+second of all ranks, and ratios paired by round: median (lowest .. highest). A run that fails is named, the others count, and
+the exit code is 1.
 """
 import argparse
 import json
@@ -93,15 +94,17 @@ def require_torch(python):
 
 
 def numbers(args, times):
-    """What --json prints, and `show` shows: ratios are paired by round."""
+    """What --json prints, and `show` shows. times: of each round, or None where the run failed. Ratios are paired by round."""
     def ratio(other, mine):
-        ratios = [a / b for a, b in zip(times[other], times[mine])]
-        return {"median": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)}
+        ratios = [a / b for a, b in zip(times[other], times[mine]) if a and b]
+        return {"median": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)} if ratios else None
 
-    rows = [{"row": name, "is_peer": name in args.peers, "step_ms": statistics.median(times[name])} for name in times]
+    rows = [{"row": name, "is_peer": name in args.peers, "step_ms": statistics.median(filter(None, values))}
+            for name, values in times.items() if any(values)]
     for row in rows:
         if not row["is_peer"]:
-            row["other_over_this"] = {other: ratio(other, row["row"]) for other in args.peers + args.strategies[:1]}
+            ratios = {other: ratio(other, row["row"]) for other in args.peers + args.strategies[:1]}
+            row["other_over_this"] = {other: found for other, found in ratios.items() if found}
     return {"size": args.size, "dtype": args.dtype, "ranks": args.nproc, "micro_batch": args.micro_batch,
             "context": args.context, "rounds": args.pairs, "rows": rows}
 
@@ -109,16 +112,32 @@ def numbers(args, times):
 def show(found):
     """The Markdown tables of benchmarks/README.md."""
     tokens = found["ranks"] * found["micro_batch"] * found["context"]  # of a step, all ranks
-    others = list(next((row["other_over_this"] for row in found["rows"] if not row["is_peer"]), {}))
+    others = list(dict.fromkeys(other for row in found["rows"] for other in row.get("other_over_this", {})))
     print(f"\n{found['size']} {found['dtype']}, {found['ranks']} ranks, {found['micro_batch']} x {found['context']} tokens "
           f"each, {found['rounds']} rounds\n")
     print("| | ms per step | tokens per second | " + " | ".join(f"{other} / this" for other in others) + " |")
     print("|---" * (len(others) + 3) + "|")
     for row in found["rows"]:
-        cells = [f"{one['median']:.2f} ({one['lowest']:.2f} .. {one['highest']:.2f})"
-                 for one in (row.get("other_over_this", {}).get(other) for other in others) if one]
-        cells += [""] * (len(others) - len(cells))
+        ratios = [row.get("other_over_this", {}).get(other) for other in others]
+        cells = [f"{one['median']:.2f} ({one['lowest']:.2f} .. {one['highest']:.2f})" if one else "" for one in ratios]
         print(f"| {row['row']} | {row['step_ms']:.4g} | {tokens / row['step_ms'] * 1000:.0f} | " + " | ".join(cells) + " |")
+
+
+def rounds(args, folder):
+    """{peer or strategy: the milliseconds of a step in each round, or None where the run failed}."""
+    times = {name: [] for name in args.peers + args.strategies}
+    tokens = pathlib.Path(folder) / "tokens.bin"
+    make_tokens(tokens, args.vocab)
+    for _ in range(args.pairs):
+        for name, values in times.items():
+            try:
+                values.append(run_peer(args, name, tokens) if name in args.peers else run_ddhost(args, name, tokens, folder))
+            except SystemExit as reason:
+                print(f"gpt_vs_peers.py: {name}: {reason}", file=sys.stderr, flush=True)
+                values.append(None)
+        print("  ".join(f"{name} {values[-1]:.0f}" for name, values in times.items() if values[-1]), file=sys.stderr,
+              flush=True)
+    return times
 
 
 def main():
@@ -142,21 +161,15 @@ def main():
     if args.peers:
         require_torch(args.python)
 
-    times = {name: [] for name in args.peers + args.strategies}
     with tempfile.TemporaryDirectory() as folder:
-        tokens = pathlib.Path(folder) / "tokens.bin"
-        make_tokens(tokens, args.vocab)
-        for _ in range(args.pairs):
-            for peer in args.peers:
-                times[peer].append(run_peer(args, peer, tokens))
-            for strategy in args.strategies:
-                times[strategy].append(run_ddhost(args, strategy, tokens, folder))
-            print("  ".join(f"{name} {values[-1]:.0f}" for name, values in times.items()), file=sys.stderr, flush=True)
+        times = rounds(args, folder)
     found = numbers(args, times)
     if args.json:
         print(json.dumps(found, indent=2))
     else:
         show(found)
+    if failed := [name for name, values in times.items() if None in values]:
+        sys.exit(f"gpt_vs_peers.py: runs of these failed, with their reasons above: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,15 @@ args = argparse.Namespace(peers=["torch:ddp"], strategies=["ddp", "zero1"], size
 gpt = gpt_vs_peers.numbers(args, {"torch:ddp": [20.0, 30.0, 40.0], "ddp": [10.0, 10.0, 10.0], "zero1": [10.0, 20.0, 8.0]})
 assert gpt["rows"][2]["other_over_this"] == {"torch:ddp": {"median": 2.0, "lowest": 1.5, "highest": 5.0},
                                              "ddp": {"median": 1.0, "lowest": 0.5, "highest": 1.25}}
+failed = gpt_vs_peers.numbers(args, {"torch:ddp": [None, 30.0], "ddp": [10.0, None], "zero1": [10.0, 15.0]})
+assert [row["step_ms"] for row in failed["rows"]] == [30.0, 10.0, 12.5]
+assert failed["rows"][1]["other_over_this"].keys() == {"ddp"}
+assert failed["rows"][2]["other_over_this"]["torch:ddp"]["median"] == 2.0
+text = io.StringIO()
+with contextlib.redirect_stdout(text):
+    gpt_vs_peers.show(failed)
+assert "| ddp | 10 | 12800 | 1.00 (1.00 .. 1.00) |  |" in text.getvalue(), text.getvalue()
+assert len(gpt_vs_peers.numbers(args, {"torch:ddp": [None], "ddp": [10.0], "zero1": [10.0]})["rows"]) == 2
 rounds = [models_vs_torch.Round(ours, theirs, None) for ours, theirs in ((10.0, 20.0), (20.0, 20.0), (10.0, 30.0))]
 models = {"rows": [models_vs_torch.speed_row("cnn:basic", 2, peer, rounds) for peer in ("PyTorch", "torch.compile")]}
 assert models["rows"][0]["ours"] == 20_000 and models["rows"][0]["ours_over_peer"] == 2.0
