@@ -6,7 +6,7 @@ import os
 import pathlib
 import sys
 
-WIDTH, LEFT, RIGHT, TOP, ROW = 760, 330, 20, 44, 20
+WIDTH, LEFT, RIGHT, TOP, ROW, LETTER = 760, 330, 20, 44, 20, 7
 COLOURS = {"ours": "#1f6fb4", "windows": "#1f6fb4", "private memory": "#6fb41f", "floor": "#777777", "limit": "#777777"}
 OTHERS = ["#cc6633", "#8b4fb4", "#b48a1f", "#2f8f83", "#a03050", "#555599"]
 
@@ -50,7 +50,8 @@ def chart(title, unit, rows, axis=LogAxis):
     scale, names = axis(all_values), list(dict.fromkeys(name for _, values in rows for name in values))
     others = [name for name in names if name not in COLOURS]
     colour = lambda name: COLOURS[name] if name in COLOURS else OTHERS[others.index(name) % len(OTHERS)]
-    across = lambda value: LEFT + (WIDTH - LEFT - RIGHT) * scale.part(value)
+    left = max(LEFT, 20 + LETTER * max(len(label) for label, _ in rows))
+    across = lambda value: left + (WIDTH - left - RIGHT) * scale.part(value)
     bottom, height = TOP + ROW * len(rows), TOP + ROW * len(rows) + 40
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" font-family="sans-serif" font-size="12">',
            f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
@@ -59,18 +60,18 @@ def chart(title, unit, rows, axis=LogAxis):
         x = across(mark)
         out += [f'<path d="M{x:.1f} {TOP - 8}V{bottom}" stroke="#ddd"/>',
                 f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{mark:g}</text>']
-    out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.1f}" y="{bottom + 33}" text-anchor="middle">{html.escape(unit)}</text>')
+    out.append(f'<text x="{(left + WIDTH - RIGHT) / 2:.1f}" y="{bottom + 33}" text-anchor="middle">{html.escape(unit)}</text>')
     for i, (label, values) in enumerate(rows):
         y = TOP + ROW * i + 6
-        out.append(f'<text x="{LEFT - 10}" y="{y + 4}" text-anchor="end">{html.escape(label)}</text>')
+        out.append(f'<text x="{left - 10}" y="{y + 4}" text-anchor="end">{html.escape(label)}</text>')
         if values:
             out.append(f'<path d="M{across(min(values.values())):.1f} {y}H{across(max(values.values())):.1f}" stroke="#ccc"/>')
         out += [f'<circle cx="{across(value):.1f}" cy="{y}" r="4.5" fill="{colour(name)}"><title>{html.escape(name)}: '
                 f'{value:.4g} {html.escape(unit)}</title></circle>' for name, value in values.items()]
-    x = LEFT
+    x = left
     for name in names:
         out += [f'<circle cx="{x}" cy="14" r="4.5" fill="{colour(name)}"/>', f'<text x="{x + 9}" y="18">{html.escape(name)}</text>']
-        x += 30 + 7 * len(name)
+        x += 30 + LETTER * len(name)
     return "\n".join(out + ["</svg>"]) + "\n"
 
 

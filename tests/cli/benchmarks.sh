@@ -27,6 +27,7 @@ for axis, dots in ((LogAxis, 3 + 3), (LinearAxis, 5 + 3)):  # of rows and of the
     for circle in xml.dom.minidom.parseString(text).getElementsByTagName("circle"):
         assert 330 <= float(circle.getAttribute("cx")) <= 740, circle.toxml()
 assert chart("title", "ms", [("none", {"ours": None})]) == ""
+assert '<text x="430" y="54" text-anchor="end">' in chart("title", "ms", [("m" * 60, {"ours": 1.0})])  # a long label is not cut
 assert write_charts(f"{sys.argv[1]}/new/charts", {"steps": text})
 assert not write_charts("/dev/null/charts", {})
 EOF
