@@ -59,9 +59,9 @@ def step_times(size, left_out, options, steps, folder):
         shutil.copy2(BUILD / "ddhost", program)
     command = [str(program), "--strategy", given.strategy, "--nproc", "2", f"model.size={size}",
                f"model.context={given.context}", f"model.vocab={given.vocab}", f"data.path={tokens}",
-               f"data.micro_batch={given.micro_batch}", f"train.steps={steps}", "train.eval_every=0", "checkpoint.every_minutes=0", "checkpoint.on_exit=false", "run.sample_tokens=0",
-               "run.report=false", "train.save_final=", f"run.dir={run_dir}/run", "run.quiet=true", "device.plugin=cpu",
-               *options]
+               f"data.micro_batch={given.micro_batch}", f"train.steps={steps}", "train.eval_every=0",
+               "checkpoint.every_minutes=0", "checkpoint.on_exit=false", "run.sample_tokens=0", "run.report=false",
+               "train.save_final=", f"run.dir={run_dir}/run", "run.quiet=true", "device.plugin=cpu", *options]
     gpt_vs_peers.output_of(command, dict(os.environ, OMP_NUM_THREADS="1", DDHOST_PLUGIN_PATH=str(ROOT / "build/plugins"),
                                          DDHOST_LEAVE_OUT=left_out, DDHOST_STEP_TIMES=f"{run_dir}/times"))
     files = glob.glob(f"{run_dir}/times.*")
