@@ -20,6 +20,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEERS = ["torch:ddp", "torch:ddp_compiled", "torch:fsdp2", "deepspeed:zero1", "deepspeed:zero2", "deepspeed:zero3"]
+RUN_FAILED = (SystemExit, ValueError, LookupError, OSError)  # a run ended badly, or did not print its numbers
 SCHEMES = ["ddp", "zero1", "zero2", "zero3", "fsdp"]
 
 
@@ -33,9 +34,10 @@ def make_tokens(path, vocab, numel=200_000):
 
 
 def output_of(command, env=None):
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    command = [str(word) for word in command]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
     if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}\nended with {done.returncode}: {done.stderr[-2000:]}")
+        sys.exit(f"{' '.join(command)}\nended with {done.returncode}: {done.stderr[-3000:]}")
     return done.stdout
 
 
@@ -132,7 +134,7 @@ def rounds(args, folder):
         for name, values in times.items():
             try:
                 values.append(run_peer(args, name, tokens) if name in args.peers else run_ddhost(args, name, tokens, folder))
-            except SystemExit as reason:
+            except RUN_FAILED as reason:
                 print(f"gpt_vs_peers.py: {name}: {reason}", file=sys.stderr, flush=True)
                 values.append(None)
         print("  ".join(f"{name} {values[-1]:.0f}" for name, values in times.items() if values[-1]), file=sys.stderr,

@@ -24,6 +24,7 @@ import tempfile
 import time
 
 import gpt_vs_peers
+from gpt_vs_peers import output_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CAD_SAMPLES = 512
@@ -52,13 +53,6 @@ MODELS = {
 SHORT = [name for name in MODELS if name not in ("vit:Ti", "vit:B", "cnn:vgg11")]
 
 Round = collections.namedtuple("Round", "ours theirs run_dir")  # milliseconds of a step; the folder of ddhost's run
-
-
-def output_of(command, env=None):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=env)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(str(word) for word in command)}\nended with {done.returncode}: {done.stderr[-3000:]}")
-    return done.stdout
 
 
 def run_peer(args, world, script, words):
@@ -161,7 +155,7 @@ def compare(args):
             try:
                 with tempfile.TemporaryDirectory() as folder:
                     rounds = [one_round(args, name, world, pathlib.Path(folder)) for _ in range(args.pairs)]
-            except (SystemExit, ValueError, LookupError, OSError) as reason:  # the others run
+            except gpt_vs_peers.RUN_FAILED as reason:  # the others run
                 print(f"models_vs_torch.py: {name} on {world} ranks: {reason}", file=sys.stderr, flush=True)
                 failed.append(f"{name} on {world} ranks")
                 continue
