@@ -24,11 +24,23 @@ namespace {
 
 constexpr const char* kOwner = "run";
 
-// A folder, not a link, that nobody else can have filled.
-bool is_own_folder(const fs::path& folder) {
+constexpr int kTries = 100;  // to make a folder; only the ends of runs before remove it
+
+// own: a folder, not a link, that nobody else can have filled.
+enum class Found { none, own, foreign };
+
+Found find(const fs::path& folder) {
   struct stat info {};
-  return ::lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
-         (info.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+  if (::lstat(folder.c_str(), &info) != 0) return errno == ENOENT ? Found::none : Found::foreign;
+  const bool is_own = S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() && (info.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+  return is_own ? Found::own : Found::foreign;
+}
+
+bool is_own_folder(const fs::path& folder) { return find(folder) == Found::own; }
+
+[[noreturn]] void fail_removed_each_time(const fs::path& folder) {
+  ddh::fail(DDH_FAILED_PRECONDITION, "'", folder.string(), "' is removed each time that this run makes it, so no ",
+            "checkpoints are kept there; end what removes it, or set checkpoint.memory_every=0");
 }
 
 // In place: a memory that is full has no room for a second file, and must not stop a run that goes on from the disk.
@@ -80,13 +92,18 @@ bool has_memory_folder(const fs::path& run_dir) { return is_own_folder(memory_fo
 
 bool make_memory_folder(const fs::path& run_dir) {
   const fs::path folder = memory_folder(run_dir);
-  if (::mkdir(folder.c_str(), S_IRWXU) == 0) return true;
-  if (errno == EEXIST && is_own_folder(folder)) return false;
-  if (errno == EEXIST)
-    ddh::fail(DDH_PERMISSION_DENIED, "'", folder.string(), "' is not a folder that this user alone can read, so no ",
-              "checkpoints are kept there; remove it, or set checkpoint.memory_every=0");
-  ddh::fail(DDH_FAILED_PRECONDITION, "checkpoint.memory_every keeps checkpoints in ", ddh::kMemoryDisk,
-            ", where no folder can ", "be made: ", std::strerror(errno), "; set it to 0");
+  for (int i = 0; i < kTries; ++i) {
+    if (::mkdir(folder.c_str(), S_IRWXU) == 0) return true;
+    if (errno != EEXIST)
+      ddh::fail(DDH_FAILED_PRECONDITION, "checkpoint.memory_every keeps checkpoints in ", ddh::kMemoryDisk,
+                ", where no folder can be made: ", std::strerror(errno), "; set it to 0");
+    const Found found = find(folder);  // none: removed after mkdir() found it
+    if (found == Found::own) return false;
+    if (found == Found::foreign)
+      ddh::fail(DDH_PERMISSION_DENIED, "'", folder.string(), "' is not a folder that this user alone can read, so no ",
+                "checkpoints are kept there; remove it, or set checkpoint.memory_every=0");
+  }
+  fail_removed_each_time(folder);
 }
 
 std::vector<CheckpointPlace> list_memory_checkpoints(const fs::path& run_dir, int64_t last_step) {
@@ -125,14 +142,11 @@ bool claim_memory_folder(const fs::path& run_dir, uint64_t run_id) {
 }
 
 void take_memory_folder(const fs::path& run_dir, uint64_t run_id) {
-  constexpr int kTries = 100;  // only the ends of runs before remove it
   for (int i = 0; i < kTries; ++i) {
     make_memory_folder(run_dir);
     if (claim_memory_folder(run_dir, run_id)) return;
   }
-  ddh::fail(DDH_FAILED_PRECONDITION, "'", memory_folder(run_dir).string(),
-            "' is removed each time that this run makes ",
-            "it, so no checkpoints are kept there; end what removes it, or set checkpoint.memory_every=0");
+  fail_removed_each_time(memory_folder(run_dir));
 }
 
 void remove_memory_folder_of(const fs::path& run_dir, uint64_t run_id) noexcept {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
+#include <stop_token>
 #include <thread>
 
 #include "fixtures/harness/ddhost_process.hpp"
@@ -97,6 +98,19 @@ TEST_CASE("a folder that is taken is there, also while the run before removes it
     remove_memory_folder_of(run.path(), 2);
     CHECK_FALSE(has_memory_folder(run.path()));
   }
+}
+
+TEST_CASE("a folder that somebody removes while it is made is made again", "[checkpoint]") {
+  const TempFolder run;
+  int made = 0;
+  {
+    const std::jthread removes([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) remove_memory_folder(run.path());
+    });
+    for (int i = 0; i < 20000; ++i) made += make_memory_folder(run.path()) ? 1 : 0;
+  }
+  CHECK(made > 0);
+  remove_memory_folder(run.path());
 }
 
 TEST_CASE("two hosts have the same folder in memory only if they share it", "[checkpoint]") {
