@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kOwner = "run";
 
-constexpr int kTries = 100;  // to make a folder; only the ends of runs before remove it
+constexpr int kTries = 100;  // to make a folder; each end of a run before takes one
 
 // own: a folder, not a link, that nobody else can have filled.
 enum class Found { none, own, foreign };
@@ -39,8 +39,8 @@ Found find(const fs::path& folder) {
 bool is_own_folder(const fs::path& folder) { return find(folder) == Found::own; }
 
 [[noreturn]] void fail_removed_each_time(const fs::path& folder) {
-  ddh::fail(DDH_FAILED_PRECONDITION, "'", folder.string(), "' is removed each time that this run makes it, so no ",
-            "checkpoints are kept there; end what removes it, or set checkpoint.memory_every=0");
+  ddh::fail(DDH_FAILED_PRECONDITION, "'", folder.string(), "' is made and removed again and again, so no checkpoints ",
+            "are kept there; end what does that, or set checkpoint.memory_every=0");
 }
 
 // In place: a memory that is full has no room for a second file, and must not stop a run that goes on from the disk.

@@ -72,7 +72,7 @@ class FsdpParams final : public ddh::GatheredStore {
     ddh::GatheredParams& params = gathered.params;
     params.acquire(wrapped_[group_of(use.unit)]);
     if (!prefetches_before(use)) return;
-    for (const size_t group : next_groups(use)) params.open(wrapped_[group]);
+    for_next_groups(use, [&](size_t group) { params.open(wrapped_[group]); });
   }
 
   void drop_after(const ddh_unit_use& use, Gathered& gathered) const override {
@@ -80,23 +80,21 @@ class FsdpParams final : public ddh::GatheredStore {
     if (settings_.reshard_group != nullptr)
       static_cast<ddh::RegroupedParams&>(*gathered.source).keep_closed(use.phase == DDH_PHASE_FORWARD);
     params.release(wrapped_[group_of(use.unit)]);
-    std::set<size_t> keep;
-    const auto keep_group = [&](size_t group) { keep.insert(wrapped_[group].begin(), wrapped_[group].end()); };
+    const auto keep_group = [&](size_t group) {
+      for (const size_t s : wrapped_[group]) params.keep(s);
+    };
     if (use.n_next > 0 && group_of(use.next[0]) == group_of(use.unit)) keep_group(group_of(use.unit));
-    if (prefetches_before(use) || prefetches_after(use)) {
-      for (const size_t group : next_groups(use)) keep_group(group);
-    }
+    if (prefetches_before(use) || prefetches_after(use)) for_next_groups(use, keep_group);
     // Without resharding, parameters stay gathered until the backward of their unit.
     if (!settings_.reshards_after_forward && use.phase != DDH_PHASE_EVAL) {
-      for (const int32_t unit : layout_.backwards_after(use)) {
-        for (const size_t s : wrapped_[group_of(unit)]) {
-          if (params.is_open(s)) keep.insert(s);
-        }
-      }
+      layout_.for_backwards_after(use, [&](int32_t unit) {
+        for (const size_t s : wrapped_[group_of(unit)])
+          if (params.is_open(s)) params.keep(s);
+      });
     }
-    params.close_except(keep);
+    params.close_others();
     if (!prefetches_after(use)) return;
-    for (const size_t group : next_groups(use)) params.open(wrapped_[group]);
+    for_next_groups(use, [&](size_t group) { params.open(wrapped_[group]); });
   }
 
  private:
@@ -120,16 +118,17 @@ class FsdpParams final : public ddh::GatheredStore {
   }
   size_t group_of(int32_t unit) const { return group_of_unit_[static_cast<size_t>(unit)]; }
 
-  // The next groups after this use's own, nearest first, within the limits of prefetching.
-  std::vector<size_t> next_groups(const ddh_unit_use& use) const {
-    std::vector<size_t> groups;
-    size_t last = group_of(use.unit);
-    for (uint32_t i = 0; i < use.n_next && groups.size() < settings_.groups_ahead; ++i) {
+  // Calls `visit` with the next groups after this use's own, nearest first, within the limits of prefetching.
+  template <class Visit>
+  void for_next_groups(const ddh_unit_use& use, Visit&& visit) const {
+    size_t last = group_of(use.unit), visited = 0;
+    for (uint32_t i = 0; i < use.n_next && visited < settings_.groups_ahead; ++i) {
       const size_t group = group_of(use.next[i]);
-      if (group != last) groups.push_back(group);
+      if (group == last) continue;
+      visit(group);
+      ++visited;
       last = group;
     }
-    return groups;
   }
   bool prefetches_before(const ddh_unit_use& use) const {
     const bool forward = use.phase == DDH_PHASE_FORWARD || use.phase == DDH_PHASE_EVAL;

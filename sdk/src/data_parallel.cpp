@@ -66,8 +66,11 @@ void DataParallel::release(const ddh_unit_use& use) { params_->close(use); }
 
 void DataParallel::next_block(const ddh_unit_use& use, ddh_grad_block& out) {
   const bool last = is_last_micro_batch(use, args_);
-  for (const size_t s : layout_.trained_spaces(use.unit, use.program))
-    if (layout_.spaces[s].blocks_numel > 0 && grads_->next_block(s, last, out)) return;
+  for (size_t s = 0; s < layout_.spaces.size(); ++s) {
+    const FlatSpace& space = layout_.spaces[s];
+    const bool has_blocks = space.blocks_numel > 0 && space.is_ready_after(use.unit, use.program);
+    if (has_blocks && grads_->next_block(s, last, out)) return;
+  }
   out.param = -1;
 }
 

@@ -46,7 +46,7 @@ class Evaluation {
   // Created before the first step. Throws if the model or its data can't be evaluated.
   Evaluation(const TrainSetup& setup, int32_t program);
   // The values of the last run() that was not stopped, equal on every rank.
-  [[nodiscard]] const std::vector<ReportedValue>& values() const { return reported_; }
+  [[nodiscard]] const std::vector<ReportedValue>& values() const { return reported_.values; }
   [[nodiscard]] int32_t program() const { return program_; }
   [[nodiscard]] uint64_t n_samples() const { return span_.count; }  // of all ranks
   // False: the run was asked to stop meanwhile. [collective]
@@ -64,7 +64,7 @@ class Evaluation {
   MicroMetrics metrics_;          // a row for each pass
   std::vector<double> gathered_;  // the rows of all ranks
   FoldedMetrics folded_;
-  std::vector<ReportedValue> reported_;
+  Reported reported_;
 };
 
 // The programs that `ddhost eval` runs: those that evaluate the given training programs; if they name none, all of the

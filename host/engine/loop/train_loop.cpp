@@ -246,21 +246,20 @@ class TrainLoop {
     if (services_.step->outcome().is_quiet) return;
     warn_of_left_out(buffers_.fold(), now.step);
     report_quiet(services_.step->outcome().quiet);
-    values_ = values_of(now.program, services_.step->outcome().world);
+    report_into(reported_, now.program, services_.step->outcome().world);
   }
 
-  std::vector<ReportedValue> values_of(int32_t program, const FoldedMetrics& metrics) {
-    std::vector<ReportedValue> values;
-    report(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, program, metrics, values);
-    return values;
+  void report_into(Reported& reported, int32_t program, const FoldedMetrics& metrics) {
+    report(setup_.model_callers.main, setup_.model_inst, setup_.model_table, setup_.model, program, metrics, reported);
   }
 
   // Records the steps of which only now the metrics of all ranks are known.
   void report_quiet(const std::vector<FoldedMetrics>& metrics) {
+    Reported reported;
     for (size_t i = 0; i < std::min(metrics.size(), quiet_.size()); ++i) {
       QuietStep& step = quiet_[i];
-      const std::vector<ReportedValue> values = values_of(step.facts.work.program, metrics[i]);
-      step.facts.values = values;
+      report_into(reported, step.facts.work.program, metrics[i]);
+      step.facts.values = reported.values;
       step.outcome.world = metrics[i];
       output_.step_end(step.block, step.outcome, step.facts);
     }
@@ -289,7 +288,7 @@ class TrainLoop {
     const ddh_step_block& block = services_.step->block();
     const StepOutcome& outcome = services_.step->outcome();
     output_.work_done(now.step, now.cut.micro_batch);
-    const StepFacts facts{values_,
+    const StepFacts facts{reported_.values,
                           setup_.train_programs.size() > 1 ? setup_.model.programs[now.program]->name : "",
                           now.span.count,
                           {now.program, now.cut.micro_batch},
@@ -305,7 +304,8 @@ class TrainLoop {
     skipped_in_a_row_ = block.skip == 0 ? 0 : skipped_in_a_row_ + 1;
     require_progress(skipped_in_a_row_, max_skipped_, outcome, block);
     // Other groups can't know what one of them has skipped, nor its loss, and rates are equal on all ranks.
-    rates_.step_done(now, block.skip != 0 && !outcome.is_of_group, outcome.is_quiet ? NAN : values_.front().value);
+    rates_.step_done(now, block.skip != 0 && !outcome.is_of_group,
+                     outcome.is_quiet ? NAN : reported_.values.front().value);
     const bool stops = outcome.requests.stop || is_named_last(now.step);
     if (!stops || checkpoints_.saves_at_stop()) {
       updates_.step_done(now.step);
@@ -379,7 +379,7 @@ class TrainLoop {
   SlowRanks slow_ranks_;
   Buffers buffers_;
   MicroMetrics metrics_;
-  std::vector<ReportedValue> values_;  // of the step
+  Reported reported_;  // of the step
   // A step whose metrics the other ranks do not know yet.
   struct QuietStep {
     ddh_step_block block;

@@ -2,10 +2,11 @@
 #include "engine/record/loss_rise.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <nlohmann/json.hpp>
-#include <vector>
+#include <span>
 
 #include "base/text.hpp"
 #include "ddh/sdk/plugin.hpp"
@@ -19,24 +20,25 @@ constexpr size_t kFewest = 3, kEnough = 50;       // old ones; their noise is kn
 constexpr double kOfNoise = 3, kOfLargest = 1.2;  // times the noise
 constexpr double kOfLoss = 0.2, kOfLossAtFirst = 0.5, kOfGain = 0.1;
 
-// The loss that `share` of them do not exceed.
-double quantile(std::vector<double> losses, double share) {
-  const auto place = static_cast<size_t>(std::ceil(share * static_cast<double>(losses.size()))) - 1;
-  std::nth_element(losses.begin(), losses.begin() + static_cast<std::ptrdiff_t>(place), losses.end());
-  return losses[place];
+// The loss that `share` of them do not exceed. On the stack, because a step allocates nothing.
+double quantile(std::span<const double> losses, double share) {
+  std::array<double, kNew + kOld> copy{};
+  double* const end = std::copy(losses.begin(), losses.end(), copy.data());
+  double* const place = copy.data() + static_cast<size_t>(std::ceil(share * static_cast<double>(losses.size()))) - 1;
+  std::nth_element(copy.data(), place, end);
+  return *place;
 }
-double median(const std::vector<double>& losses) { return quantile(losses, 0.5); }
+double median(std::span<const double> losses) { return quantile(losses, 0.5); }
 
 }  // namespace
 
 std::optional<LossRise::Jump> LossRise::add(double loss) {
   if (!std::isfinite(loss)) return std::nullopt;  // the gradient's sentence names it
   if (!first_) first_ = loss;
+  if (last_.size() == kNew + kOld) last_.erase(last_.begin());
   last_.push_back(loss);
-  if (last_.size() > kNew + kOld) last_.pop_front();
   if (last_.size() < kNew + kFewest) return std::nullopt;
-  const auto middle = last_.end() - static_cast<std::ptrdiff_t>(kNew);
-  const std::vector<double> old(last_.begin(), middle), now(middle, last_.end());
+  const std::span<const double> all(last_), old = all.first(all.size() - kNew), now = all.last(kNew);
   const bool knows_noise = old.size() >= kEnough;
   if (!knows_noise && has_jumped_) return std::nullopt;
   const double from = median(old), to = median(now), largest = quantile(old, 1);

@@ -11,9 +11,9 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/services/run_config.hpp"
 
@@ -30,7 +30,7 @@ class LossRise {
   std::optional<Jump> add(double loss);
 
  private:
-  std::deque<double> last_;  // at most those that are compared
+  std::vector<double> last_;  // at most those that are compared
   std::optional<double> first_;
   bool has_jumped_ = false;
 };

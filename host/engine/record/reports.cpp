@@ -109,19 +109,16 @@ int32_t loss_place(const ddh_program_desc& program) {
 }
 
 void report(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table, const ddh_model_desc& desc,
-            int32_t program, const FoldedMetrics& folded, std::vector<ReportedValue>& out) {
+            int32_t program, const FoldedMetrics& folded, Reported& out) {
   const ddh_program_desc& p = *desc.programs[program];
-  const bool is_derived = p.n_reported > 0;
-  std::vector<double> values(is_derived ? p.n_reported : 0);
-  if (is_derived)
-    call(PluginCall::kDerive, table.derive, model, program, folded.sums.data(), folded.counts.data(), values.data());
-  out.clear();
-  for (uint32_t i = 0; i < (is_derived ? p.n_reported : p.n_metrics); ++i) {
-    if (is_derived)
-      out.push_back({p.reported[i], values[i]});
-    else
-      out.push_back({p.metrics[i], folded.sums[i] / folded.counts[i]});
+  out.values.clear();
+  if (p.n_reported == 0) {
+    for (uint32_t i = 0; i < p.n_metrics; ++i) out.values.push_back({p.metrics[i], folded.sums[i] / folded.counts[i]});
+    return;
   }
+  out.derived.assign(p.n_reported, 0);
+  call(PluginCall::kDerive, table.derive, model, program, folded.sums.data(), folded.counts.data(), out.derived.data());
+  for (uint32_t i = 0; i < p.n_reported; ++i) out.values.push_back({p.reported[i], out.derived[i]});
 }
 
 void check_outputs(const ddh_model_desc& model, const ddh_model_api& table) {

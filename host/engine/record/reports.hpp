@@ -19,9 +19,14 @@ std::vector<std::string_view> reported_names(const ddh_program_desc& program);
 // The index of "loss" among them, or -1.
 int32_t loss_place(const ddh_program_desc& program);
 
+struct Reported {
+  std::vector<ReportedValue> values;
+  std::vector<double> derived;  // for the model; kept, so that the next report needs no memory
+};
+
 // Writes a program's values to `out`. The model computes derived values; other values are sum / count.
 void report(const PluginCaller& call, ddh_inst* model, const ddh_model_api& table, const ddh_model_desc& desc,
-            int32_t program, const FoldedMetrics& folded, std::vector<ReportedValue>& out);
+            int32_t program, const FoldedMetrics& folded, Reported& out);
 
 // Throws ddh::Error naming the program or buffer whose outputs break a rule of ddh/kind/model.h: names of metrics and of the
 // evaluating program, derived values without `derive`, folded buffers without `contribution`.

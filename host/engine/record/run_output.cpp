@@ -22,11 +22,23 @@ namespace {
 constexpr int64_t kNonfiniteWarnings = 5, kJumpWarnings = 3;
 constexpr size_t kMostOfCurve = size_t{16} << 20;  // bytes of a file of run.known_curve
 
-std::vector<RowValue> row_of(std::span<const ReportedValue> values, const std::string& prefix) {
-  std::vector<RowValue> row;
-  for (const ReportedValue& v : values) row.push_back({prefix + std::string(v.name), v.value});
-  return row;
-}
+// Writes a row over an old one, whose names keep their memory.
+class RowWriter {
+ public:
+  explicit RowWriter(std::vector<RowValue>& row) : row_(row) {}
+  void add(std::string_view name, double value, std::string_view suffix = "", bool is_flag = false) {
+    if (n_ == row_.size()) row_.emplace_back();
+    RowValue& out = row_[n_++];
+    out.name.assign(name).append(suffix);
+    out.value = value;
+    out.is_flag = is_flag;
+  }
+  void end() { row_.resize(n_); }
+
+ private:
+  std::vector<RowValue>& row_;
+  size_t n_ = 0;
+};
 
 // "  accuracy 0.8125": the values that fit into `room` columns, without the first, which is already shown.
 std::string further_values(std::span<const ReportedValue> values, size_t room) {
@@ -133,14 +145,7 @@ void RunOutput::step_end(const ddh_step_block& block, const StepOutcome& outcome
   if (known_ && !facts.values.empty()) known_->add(block.step, facts.values.front().value);
   if (!outcome.nonfinite.empty()) warn_of_nonfinite(block, outcome.nonfinite);
   warn_of_jump(block, facts);
-  std::vector<RowValue> row = row_of(facts.values, "");
-  row.insert(row.end(), {{"grad_norm", block.grad_norm},
-                         {"lr", block.lr},
-                         {"step_ms", step_ms},
-                         {items_name_ + "_per_s", items_per_s},
-                         {"skipped", block.skip != 0 ? 1.0 : 0.0, true},
-                         {"loss_scale", block.loss_scale}});
-  unwritten_ = Row{block.step, std::string(facts.program), std::move(row)};
+  fill_row(block, facts, items_per_s);
   if (block.step % every_ == 0 || block.step == last_step_ || outcome.requests.stop) write_step();
   try_to_count([&] { count_->done(block.step); });
   if (failure_.empty() && !count_->has_file()) {
@@ -149,6 +154,21 @@ void RunOutput::step_end(const ddh_step_block& block, const StepOutcome& outcome
                  "folder; leave the files of a run alone until it ends");
   }
   tell_progress(block, facts, step_ms, items_per_s);
+}
+
+void RunOutput::fill_row(const ddh_step_block& block, const StepFacts& facts, double items_per_s) {
+  row_.step = block.step;
+  row_.program = facts.program;
+  RowWriter row(row_.values);
+  for (const ReportedValue& value : facts.values) row.add(value.name, value.value);
+  row.add("grad_norm", block.grad_norm);
+  row.add("lr", block.lr);
+  row.add("step_ms", facts.step_ms);
+  row.add(items_name_, items_per_s, "_per_s");
+  row.add("skipped", block.skip != 0 ? 1.0 : 0.0, "", /*is_flag=*/true);
+  row.add("loss_scale", block.loss_scale);
+  row.end();
+  has_unwritten_row_ = true;
 }
 
 // Twice a second, for the page of a run that is going on.
@@ -166,10 +186,9 @@ void RunOutput::tell_launcher() {
 }
 
 void RunOutput::write_step() {
-  if (!unwritten_) return;
-  add_usage(unwritten_->values);
-  write_row(DDH_ROW_STEP, unwritten_->step, unwritten_->program, unwritten_->values);
-  unwritten_.reset();
+  if (!std::exchange(has_unwritten_row_, false)) return;
+  add_usage(row_.values);
+  write_row(DDH_ROW_STEP, row_.step, row_.program, row_.values);
 }
 
 // Of this rank's device, measured at most once a second.
@@ -189,7 +208,9 @@ void RunOutput::add_usage(std::vector<RowValue>& row) {
 void RunOutput::evaluated(int64_t step, std::span<const ReportedValue> values, std::string_view program) {
   constexpr size_t kLogColumns = 160;
   if (!monitors_) return;
-  write_row(DDH_ROW_EVAL, step, program, row_of(values, "val_"));
+  std::vector<RowValue> row;
+  for (const ReportedValue& value : values) row.push_back({ddh::str("val_", value.name), value.value});
+  write_row(DDH_ROW_EVAL, step, program, row);
   services_.log->info("step {}: {}validation {} {:.4f}{}", step, program.empty() ? "" : ddh::str(program, ": "),
                       values[0].name, values[0].value, further_values(values, kLogColumns));
 }

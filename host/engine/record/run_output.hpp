@@ -112,10 +112,11 @@ class RunOutput {
   template <class Record>
   void try_to_record(int64_t step, Record&& record);
   struct Row {
-    int64_t step;
+    int64_t step = 0;
     std::string program;
     std::vector<RowValue> values;
   };
+  void fill_row(const ddh_step_block& block, const StepFacts& facts, double items_per_s);
   void write_config() const;
   void read_known_curve(const std::string& facts);
   void tell_launcher();
@@ -136,8 +137,9 @@ class RunOutput {
   std::optional<StepCount> count_;    // the same
   std::string failure_, count_failure_;
   int64_t nonfinite_steps_ = 0;
-  int64_t last_done_;             // step
-  std::optional<Row> unwritten_;  // of the last step, where its row was not due
+  int64_t last_done_;               // step
+  Row row_;                         // of the last step; kept, so that a step needs no memory
+  bool has_unwritten_row_ = false;  // because the row was not due
   const std::shared_ptr<TerminalLine> line_;
   std::optional<ProgressReport> progress_;  // on rank 0
   int64_t every_ = 1;

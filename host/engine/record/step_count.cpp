@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -73,13 +74,16 @@ bool StepCount::has_file() const {
   return ::fstat(fd_, &info) == 0 && info.st_nlink > 0;
 }
 
-// In place, so that a crash leaves the old numbers or the new ones.
+// In place, so that a crash leaves the old numbers or the new ones. Called in each step, so it allocates nothing.
 void StepCount::write() {
-  std::array<char, kWidth + 2> line{};
-  std::snprintf(line.data(), line.size(), "%-*s\n", kWidth,
-                ddh::str("{\"begun\": ", numbers_.begun, ", \"steps\": ", numbers_.steps,
-                         ", \"saved\": ", numbers_.saved, ", \"first_run\": ", numbers_.first_run, "}")
-                    .c_str());
+  std::array<char, kWidth + 1> line;
+  line.fill(' ');
+  const int length = std::snprintf(line.data(), line.size(),
+                                   "{\"begun\": %" PRId64 ", \"steps\": %" PRId64 ", \"saved\": %" PRId64
+                                   ", \"first_run\": %" PRIu64 "}",
+                                   numbers_.begun, numbers_.steps, numbers_.saved, numbers_.first_run);
+  line[static_cast<size_t>(length)] = ' ';  // instead of the end of a text
+  line.back() = '\n';
   for (size_t done = 0; done < kWidth + 1;) {
     const ssize_t n = ::pwrite(fd_, line.data() + done, kWidth + 1 - done, static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;

@@ -47,7 +47,8 @@ Loader::Loader(ddh_inst* model, const ddh_model_api& table, const BatchCallers& 
       order_(order),
       rank_(rank),
       ahead_(callers.data.size() + 2),
-      position_(std::move(from)) {
+      position_(std::move(from)),
+      ready_(ahead_) {
   try {
     for (const PluginCaller& caller : callers_.data)
       workers_.emplace_back([this, &caller, number = workers_.size()] { work(caller, number); });
@@ -71,8 +72,10 @@ void Loader::stop() {
 Batch Loader::next() {
   const ClockSpan span(clock_, DDH_SPAN_DATA);
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return ready_.contains(taken_); });
-  Result result = std::move(ready_.extract(taken_).mapped());
+  std::optional<Result>& slot = slot_of(taken_);
+  changed_.wait(lock, [&] { return slot.has_value(); });
+  Result result = std::move(*slot);
+  slot.reset();
   ++taken_;
   lock.unlock();
   changed_.notify_all();
@@ -92,13 +95,13 @@ std::optional<Loader::Job> Loader::next_job() {
   return Job{jobs_++, *step_, micro_batch_++};
 }
 
-Loader::Result Loader::result_of(const Job& job, const PluginCaller& caller) const {
+Loader::Result Loader::result_of(const Job& job, const PluginCaller& caller, BatchSamples& samples) const {
   try {
     const auto global = static_cast<int64_t>(job.micro_batch * job.step.cut.world_size + rank_);
-    return {
-        make_batch(model_, table_, caller, callers_.main, {job.step.program, job.step.step, job.micro_batch, global},
-                   order_.samples(job.step, job.micro_batch, rank_), order_.epochs(job.step, job.micro_batch, rank_)),
-        nullptr};
+    order_.fill(samples, job.step, job.micro_batch, rank_);
+    return {make_batch(model_, table_, caller, callers_.main,
+                       {job.step.program, job.step.step, job.micro_batch, global}, samples.samples, samples.epochs),
+            nullptr};
   } catch (...) {
     return {{}, std::current_exception()};
   }
@@ -107,12 +110,13 @@ Loader::Result Loader::result_of(const Job& job, const PluginCaller& caller) con
 void Loader::work(const PluginCaller& caller, size_t number) {
   caller.note_thread(::gettid());
   ::pthread_setname_np(::pthread_self(), ddh::str("data ", number).c_str());  // for traces, top and debuggers
+  BatchSamples samples;
   while (const std::optional<Job> job = next_job()) {
     const Clock::Time from = std::chrono::steady_clock::now();
-    Result result = result_of(*job, caller);
+    Result result = result_of(*job, caller, samples);
     clock_.beside("batch", from);
     const std::lock_guard lock(mutex_);
-    ready_.emplace(job->number, std::move(result));
+    slot_of(job->number) = std::move(result);
     changed_.notify_all();
   }
 }

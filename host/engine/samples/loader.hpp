@@ -8,7 +8,6 @@
 
 #include <condition_variable>
 #include <exception>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -106,7 +105,9 @@ class Loader {
   std::optional<Job> next_job();
   void work(const PluginCaller& caller, size_t number);
   void stop();
-  [[nodiscard]] Result result_of(const Job& job, const PluginCaller& caller) const;
+  // `samples`: of the worker, for reuse.
+  [[nodiscard]] Result result_of(const Job& job, const PluginCaller& caller, BatchSamples& samples) const;
+  [[nodiscard]] std::optional<Result>& slot_of(uint64_t number) { return ready_[number % ahead_]; }
 
   Clock& clock_;
   ddh_inst* model_;
@@ -122,7 +123,7 @@ class Loader {
   std::optional<TrainStep> step_;
   uint64_t micro_batch_ = 0;  // of the next job
   uint64_t jobs_ = 0, taken_ = 0;
-  std::map<uint64_t, Result> ready_;  // by number
+  std::vector<std::optional<Result>> ready_;  // see slot_of
   bool stop_ = false;
   std::vector<std::thread> workers_;
 };

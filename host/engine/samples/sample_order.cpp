@@ -110,12 +110,15 @@ std::vector<int64_t> SampleOrder::samples(const SampleSpan& step, const SampleCu
   return out;
 }
 
-std::vector<int64_t> SampleOrder::epochs(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch,
-                                         uint64_t rank) const {
+void SampleOrder::fill(BatchSamples& out, const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch,
+                       uint64_t rank) const {
   const SampleSpan part = part_of(step, cut, micro_batch, rank);
-  std::vector<int64_t> out(part.count);
-  for (uint64_t i = 0; i < out.size(); ++i) out[i] = static_cast<int64_t>((part.first + i) / epoch_size());
-  return out;
+  out.samples.clear();
+  out.epochs.clear();
+  for (uint64_t place = part.first; place < part.first + part.count; ++place) {
+    out.samples.push_back(at(place));
+    out.epochs.push_back(static_cast<int64_t>(place / epoch_size()));
+  }
 }
 
 SampleSpan SampleOrder::part_of(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch, uint64_t rank) {

@@ -66,6 +66,11 @@ struct SampleSpan {
   uint64_t first = 0, count = 0;
 };
 
+// The samples of a batch.
+struct BatchSamples {
+  std::vector<int64_t> samples, epochs;  // the epoch of each sample, from 0
+};
+
 // The samples of one program, epoch after epoch. The position of a run in this sequence is stored separately
 // (TrainPosition), so that the cut may change during a run.
 class SampleOrder {
@@ -86,9 +91,8 @@ class SampleOrder {
   // The samples of one rank in one micro-batch (from 0) of a step.
   [[nodiscard]] std::vector<int64_t> samples(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch,
                                              uint64_t rank) const;
-  // The epoch of each of them, from 0.
-  [[nodiscard]] std::vector<int64_t> epochs(const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch,
-                                            uint64_t rank) const;
+  // The same, with their epochs.
+  void fill(BatchSamples& out, const SampleSpan& step, const SampleCut& cut, uint64_t micro_batch, uint64_t rank) const;
   // The steps from `position` until `end`, which is a whole number of epochs. With joined epochs the last step may reach
   // into the next one.
   [[nodiscard]] int64_t steps_until(uint64_t position, uint64_t end, const SampleCut& cut) const;

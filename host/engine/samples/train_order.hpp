@@ -61,12 +61,9 @@ class TrainOrder {
   [[nodiscard]] bool is_at_end(const TrainPosition& at) const { return at.step >= last_step_; }
   // The step after `at`. Advances `at` past it.
   [[nodiscard]] TrainStep advance(TrainPosition& at) const;
-  [[nodiscard]] std::vector<int64_t> samples(const TrainStep& step, uint64_t micro_batch, uint64_t rank) const {
-    return orders_.at(step.program).samples(step.span, step.cut, micro_batch, rank);
-  }
-
-  [[nodiscard]] std::vector<int64_t> epochs(const TrainStep& step, uint64_t micro_batch, uint64_t rank) const {
-    return orders_.at(step.program).epochs(step.span, step.cut, micro_batch, rank);
+  // The samples of one rank in one micro-batch (from 0) of a step.
+  void fill(BatchSamples& out, const TrainStep& step, uint64_t micro_batch, uint64_t rank) const {
+    orders_.at(step.program).fill(out, step.span, step.cut, micro_batch, rank);
   }
 
   [[nodiscard]] int64_t last_step() const { return last_step_; }

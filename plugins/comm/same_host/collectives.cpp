@@ -50,38 +50,38 @@ std::pair<uint64_t, uint64_t> part(uint64_t count, int32_t index, int32_t parts)
 
 }  // namespace
 
-// Pieces of all ranks one after the other, in bytes.
-struct Group::Pieces {
-  std::vector<uint64_t> size, offset;
-  uint64_t largest = 0;
-  Pieces(const ddh_coll& c, int32_t ranks) : Pieces(c, ranks, c.counts) {}
-  Pieces(const ddh_coll& c, int32_t ranks, const uint64_t* counts) {
-    uint64_t at = 0;
-    for (int32_t r = 0; r < ranks; ++r) {
-      offset.push_back(at);
-      size.push_back((counts != nullptr ? counts[r] : c.count) * element_bytes(c));
-      at += size.back();
-      largest = std::max(largest, size.back());
-    }
+void Group::Pieces::set(const ddh_coll& c, int32_t ranks, const uint64_t* counts) {
+  size.clear();
+  offset.clear();
+  largest = 0;
+  uint64_t at = 0;
+  for (int32_t r = 0; r < ranks; ++r) {
+    offset.push_back(at);
+    size.push_back((counts != nullptr ? counts[r] : c.count) * element_bytes(c));
+    at += size.back();
+    largest = std::max(largest, size.back());
   }
-};
+}
 
 void Group::barrier() {
   ddh_coll c{};
   consume(begin_call(c, kBarrier, nullptr, 0));
 }
 
-void Group::all_gather(const ddh_coll& c) { gather_pieces(c, kAllGather, Pieces(c, layout_.size)); }
+void Group::all_gather(const ddh_coll& c) {
+  pieces_.set(c, layout_.size, c.counts);
+  gather_pieces(c, kAllGather, pieces_);
+}
 
 void Group::broadcast(const ddh_coll& c) {
   if (c.root < 0 || c.root >= layout_.size)
     ddh::fail(DDH_OUT_OF_RANGE, "root ", c.root, " of a group of ", layout_.size);
-  Pieces pieces(c, layout_.size);
+  pieces_.set(c, layout_.size, c.counts);
   for (int32_t r = 0; r < layout_.size; ++r) {
-    if (r != c.root) pieces.size[static_cast<size_t>(r)] = 0;
-    pieces.offset[static_cast<size_t>(r)] = 0;
+    if (r != c.root) pieces_.size[static_cast<size_t>(r)] = 0;
+    pieces_.offset[static_cast<size_t>(r)] = 0;
   }
-  gather_pieces(c, kBroadcast, pieces);
+  gather_pieces(c, kBroadcast, pieces_);
 }
 
 // Copies every rank's piece to every rank, at its offset.
@@ -132,10 +132,10 @@ void Group::all_reduce(const ddh_coll& c) {
   const bool small = size <= kInlineBytes;
   const uint64_t round = begin_call(c, kAllReduce, c.send, small ? size : 0);
   if (small) {
-    std::vector<const void*> sources;
-    for (int32_t r = 0; r < layout_.size; ++r) sources.push_back(call_slot(r, round).payload.data());
-    ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources.size()),
-                                 sources.data(), 1, &c.recv, c.count, c.initial});
+    sources_.clear();
+    for (int32_t r = 0; r < layout_.size; ++r) sources_.push_back(call_slot(r, round).payload.data());
+    ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources_.size()),
+                                 sources_.data(), 1, &c.recv, c.count, c.initial});
     return consume(round);
   }
   if (all_send_in_regions(round) && all_recv_in_regions(round)) return reduce_in_place(c, round, c.count);
@@ -147,15 +147,15 @@ void Group::all_reduce(const ddh_coll& c) {
 void Group::reduce_in_place(const ddh_coll& c, uint64_t round, uint64_t count) {
   const auto [begin, end] = part(count, settings_.rank, layout_.size);
   const uint64_t offset = begin * element_bytes(c);
-  std::vector<const void*> sources;
-  std::vector<void*> destinations;
+  sources_.clear();
+  destinations_.clear();
   for (int32_t r = 0; r < layout_.size; ++r) {
     const Call& theirs = call_slot(r, round).call;
-    sources.push_back(resolve(theirs.send_region, theirs.send_offset) + offset);
-    destinations.push_back(resolve(theirs.recv_region, theirs.recv_offset) + offset);
+    sources_.push_back(resolve(theirs.send_region, theirs.send_offset) + offset);
+    destinations_.push_back(resolve(theirs.recv_region, theirs.recv_offset) + offset);
   }
-  const auto n = static_cast<uint32_t>(sources.size());
-  ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, n, sources.data(), n, destinations.data(),
+  const auto n = static_cast<uint32_t>(sources_.size());
+  ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, n, sources_.data(), n, destinations_.data(),
                                end - begin, initial_at(c, offset)});
   consume(round);
   wait_all(kConsumed, round, "sums of peers");
@@ -170,11 +170,11 @@ void Group::reduce_staged(const ddh_coll& c, uint64_t count) {
     copy_bytes(staging(settings_.rank, round), bytes(c.send) + at * size, n * size);
     publish(round, "contributions of peers");
     const auto [begin, end] = part(n, settings_.rank, layout_.size);
-    std::vector<const void*> sources;
-    for (int32_t r = 0; r < layout_.size; ++r) sources.push_back(staging(r, round) + begin * size);
+    sources_.clear();
+    for (int32_t r = 0; r < layout_.size; ++r) sources_.push_back(staging(r, round) + begin * size);
     void* mine = staging(settings_.rank, round) + begin * size;
-    ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources.size()),
-                                 sources.data(), 1, &mine, end - begin, initial_at(c, (at + begin) * size)});
+    ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources_.size()),
+                                 sources_.data(), 1, &mine, end - begin, initial_at(c, (at + begin) * size)});
     mark_raise(line(settings_.rank, kSummed), round);
     wait_all(kSummed, round, "sums of peers");
     for (int32_t r = 0; r < layout_.size; ++r) {
@@ -187,35 +187,35 @@ void Group::reduce_staged(const ddh_coll& c, uint64_t count) {
 
 void Group::reduce_scatter(const ddh_coll& c) {
   require_reducible(c);
-  const Pieces pieces(c, layout_.size);
+  pieces_.set(c, layout_.size, c.counts);
   const auto me = static_cast<size_t>(settings_.rank);
   const uint64_t size = element_bytes(c), round = begin_call(c, kReduceScatter, nullptr, 0);
-  std::vector<const void*> sources(static_cast<size_t>(layout_.size));
+  sources_.resize(static_cast<size_t>(layout_.size));
   const auto reduce = [&](uint64_t at, uint64_t n_bytes) {
     void* to = bytes(c.recv) + at;
-    ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources.size()),
-                                 sources.data(), 1, &to, n_bytes / size, initial_at(c, at)});
+    ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources_.size()),
+                                 sources_.data(), 1, &to, n_bytes / size, initial_at(c, at)});
   };
   if (all_send_in_regions(round)) {
-    for (size_t r = 0; r < sources.size(); ++r) {
+    for (size_t r = 0; r < sources_.size(); ++r) {
       const Call& theirs = call_slot(static_cast<int32_t>(r), round).call;
-      sources[r] = resolve(theirs.send_region, theirs.send_offset) + pieces.offset[me];
+      sources_[r] = resolve(theirs.send_region, theirs.send_offset) + pieces_.offset[me];
     }
-    reduce(0, pieces.size[me]);
+    reduce(0, pieces_.size[me]);
     consume(round);
     return wait_all(kConsumed, round, "readers of my contribution");
   }
   consume(round);
   // Staging holds one equal share for each destination.
   const uint64_t share = layout_.staging_bytes / static_cast<uint64_t>(layout_.size) / 64 * 64;
-  for (uint64_t at = 0; at < pieces.largest; at += share) {
+  for (uint64_t at = 0; at < pieces_.largest; at += share) {
     const uint64_t r_chunk = begin_round("staging");
-    const auto length = [&](size_t r) { return at < pieces.size[r] ? std::min(share, pieces.size[r] - at) : 0; };
-    for (size_t r = 0; r < sources.size(); ++r) {
-      copy_bytes(staging(settings_.rank, r_chunk) + r * share, bytes(c.send) + pieces.offset[r] + at, length(r));
+    const auto length = [&](size_t r) { return at < pieces_.size[r] ? std::min(share, pieces_.size[r] - at) : 0; };
+    for (size_t r = 0; r < sources_.size(); ++r) {
+      copy_bytes(staging(settings_.rank, r_chunk) + r * share, bytes(c.send) + pieces_.offset[r] + at, length(r));
     }
     publish(r_chunk, "contributions of peers");
-    for (size_t r = 0; r < sources.size(); ++r) sources[r] = staging(static_cast<int32_t>(r), r_chunk) + me * share;
+    for (size_t r = 0; r < sources_.size(); ++r) sources_[r] = staging(static_cast<int32_t>(r), r_chunk) + me * share;
     reduce(at, length(me));
     consume(r_chunk);
   }
@@ -258,9 +258,10 @@ uint64_t Group::agree_on_pieces(const ddh_coll& c) {
 void Group::all_to_all(const ddh_coll& c) {
   if ((c.counts != nullptr) != (c.recv_counts != nullptr))
     ddh::fail(DDH_INVALID_ARGUMENT, "all_to_all has `counts` or `recv_counts` alone; give both, or neither");
-  const Pieces sent(c, layout_.size, c.counts), got(c, layout_.size, c.recv_counts);
+  pieces_.set(c, layout_.size, c.counts);
+  received_.set(c, layout_.size, c.recv_counts);
   consume(begin_call(c, kAllToAll, nullptr, 0));
-  const uint64_t largest = c.counts != nullptr ? agree_on_pieces(c) : sent.largest;
+  const uint64_t largest = c.counts != nullptr ? agree_on_pieces(c) : pieces_.largest;
   const auto n = static_cast<size_t>(layout_.size), me = static_cast<size_t>(settings_.rank);
   const uint64_t share = layout_.staging_bytes / n / 64 * 64;
   for (uint64_t at = 0; at < largest; at += share) {
@@ -269,12 +270,13 @@ void Group::all_to_all(const ddh_coll& c) {
       return at < pieces.size[r] ? std::min(share, pieces.size[r] - at) : 0;
     };
     for (size_t r = 0; r < n; ++r)  // a rank without data may have no buffer
-      if (const uint64_t n_bytes = length(sent, r); n_bytes > 0)
-        copy_bytes(staging(settings_.rank, round) + r * share, bytes(c.send) + sent.offset[r] + at, n_bytes);
+      if (const uint64_t n_bytes = length(pieces_, r); n_bytes > 0)
+        copy_bytes(staging(settings_.rank, round) + r * share, bytes(c.send) + pieces_.offset[r] + at, n_bytes);
     publish(round, "pieces of peers");
     for (size_t r = 0; r < n; ++r)
-      if (const uint64_t n_bytes = length(got, r); n_bytes > 0)
-        copy_bytes(bytes(c.recv) + got.offset[r] + at, staging(static_cast<int32_t>(r), round) + me * share, n_bytes);
+      if (const uint64_t n_bytes = length(received_, r); n_bytes > 0)
+        copy_bytes(bytes(c.recv) + received_.offset[r] + at, staging(static_cast<int32_t>(r), round) + me * share,
+                   n_bytes);
     consume(round);
   }
 }

@@ -70,9 +70,13 @@ class Group {
   void abort(const char* reason);
 
  private:
-  // A collective in terms of bytes; see collectives.cpp.
-  struct Pieces;
-  struct Shared;
+  // Pieces of all ranks one after the other, in bytes.
+  struct Pieces {
+    std::vector<uint64_t> size, offset;  // by rank
+    uint64_t largest = 0;
+    // `counts`: elements of each rank's piece; null: c.count each.
+    void set(const ddh_coll& c, int32_t ranks, const uint64_t* counts);
+  };
 
   [[nodiscard]] MarkLine& line(int32_t rank, uint32_t index) const;
   [[nodiscard]] MarkLine& user_line(int32_t rank, uint32_t mark) const;
@@ -126,6 +130,10 @@ class Group {
   uint64_t round_ = 0;
   uint32_t marks_used_ = 0;
   std::vector<uint64_t> sent_, taken_;  // chunks, per peer
+  // Of the call that runs; kept, so that the next call needs no memory.
+  Pieces pieces_, received_;
+  std::vector<const void*> sources_;
+  std::vector<void*> destinations_;
 };
 
 }  // namespace same_host

@@ -152,8 +152,9 @@ class GatheredForUse final : public ddh::GatheredStore {
   void drop_after(const ddh_unit_use& use, Gathered& gathered) const override {
     gathered.params.release(spaces_of(use));
     const bool again = use.n_next > 0 && use.next[0] == use.unit;  // its backward follows its forward
-    const std::vector<size_t>& spaces = spaces_of(use);
-    gathered.params.close_except(again ? std::set<size_t>(spaces.begin(), spaces.end()) : std::set<size_t>());
+    if (again)
+      for (const size_t s : spaces_of(use)) gathered.params.keep(s);
+    gathered.params.close_others();
   }
 
  private:

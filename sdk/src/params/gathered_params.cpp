@@ -75,9 +75,10 @@ void GatheredParams::open(const std::vector<size_t>& spaces) {
   }
 }
 
-void GatheredParams::close_except(const std::set<size_t>& keep) {
+void GatheredParams::close_others() {
   for (size_t s = 0; s < states_.size(); ++s) {
-    if (states_[s].is_open && states_[s].acquired == 0 && keep.count(s) == 0) close_one(s);
+    const bool is_kept = std::exchange(states_[s].is_kept, false);
+    if (states_[s].is_open && states_[s].acquired == 0 && !is_kept) close_one(s);
   }
 }
 
@@ -179,7 +180,7 @@ uint64_t peak_open_bytes(GatheredParams& params, const UseParams& acquire, const
       acquire(use, params);
       release(use, params);
     });
-    params.close_except({});
+    params.close_others();
   }
   return params.peak_open_bytes();
 }

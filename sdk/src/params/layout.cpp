@@ -80,7 +80,7 @@ ModelLayout::ModelLayout(const ddh_attach_args& args, const std::vector<bool>& w
 std::vector<size_t> ModelLayout::trained_spaces(int32_t unit, int32_t program) const {
   std::vector<size_t> out;
   for (size_t s = 0; s < spaces.size(); ++s) {
-    if (spaces[s].unit == unit && spaces[s].trained_in(program)) out.push_back(s);
+    if (spaces[s].is_ready_after(unit, program)) out.push_back(s);
   }
   return out;
 }
@@ -91,18 +91,6 @@ uint64_t LayoutMaker::trained_by(int32_t param) const {
     if (program.trains(param)) bits |= uint64_t{1} << program.program;
   }
   return bits;
-}
-
-std::vector<int32_t> ModelLayout::backwards_after(const ddh_unit_use& use) const {
-  const auto program =
-      std::find_if(programs.begin(), programs.end(), [&](const RunProgram& p) { return p.program == use.program; });
-  std::vector<int32_t> units;
-  bool is_after = false;
-  for (const ddh_op& op : program->ops) {
-    if (is_after && op.phase == DDH_PHASE_BACKWARD) units.push_back(op.unit);
-    is_after = is_after || (op.position == use.position && op.phase == use.phase);
-  }
-  return units;
 }
 
 std::vector<uint64_t> LayoutMaker::grad_bytes_of_units(const ddh_model_desc& model,

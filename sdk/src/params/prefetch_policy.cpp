@@ -28,7 +28,6 @@ void PrefetchPolicy::open(const ddh_unit_use& use, GatheredParams& params) const
 void PrefetchPolicy::close(const ddh_unit_use& use, GatheredParams& params) const {
   const ModelLayout& layout = params.layout();
   params.release(layout.unit_uses[static_cast<size_t>(use.unit)]);
-  std::set<size_t> keep;
   uint64_t live = 0, passed = 0;
   size_t n_kept = 0;  // of those that are open
   for (uint32_t i = 0; i < use.n_next; ++i) {
@@ -38,14 +37,14 @@ void PrefetchPolicy::close(const ddh_unit_use& use, GatheredParams& params) cons
     if (!is_ahead(i, passed) && before >= reuse_bytes_) break;
     if (i > 0 && n_kept == params.n_open()) break;
     for (const size_t s : spaces) {
-      if ((i > 0 && !params.is_open(s)) || keep.count(s) > 0) continue;
+      if ((i > 0 && !params.is_open(s)) || params.is_kept(s)) continue;
       live += view_bytes(layout.spaces[s]);
-      if (i > 0 && live > max_live_bytes_) return params.close_except(keep);
-      keep.insert(s);
+      if (i > 0 && live > max_live_bytes_) return params.close_others();
+      params.keep(s);
       n_kept += params.is_open(s) ? 1 : 0;
     }
   }
-  params.close_except(keep);
+  params.close_others();
 }
 
 uint64_t PrefetchPolicy::unit_bytes(const ModelLayout& layout, const std::vector<size_t>& spaces) {

@@ -5,8 +5,9 @@
 
 namespace ddhost {
 
-Segments::Segments(const uint64_t* segment_numel, int32_t rank, int32_t group_size)
-    : numel(segment_numel, segment_numel + group_size) {
+void Segments::set(const uint64_t* segment_numel, int32_t rank, int32_t group_size) {
+  numel.assign(segment_numel, segment_numel + group_size);
+  total = 0;
   for (int32_t r = 0; r < group_size; ++r) {
     if (r == rank) my_offset = total;
     if (__builtin_add_overflow(total, numel[static_cast<size_t>(r)], &total) || total > kMaxWindowNumel)

@@ -36,7 +36,9 @@ constexpr uint64_t kMaxWindowNumel = uint64_t{1} << 44;  // 64 TiB in fp32
 struct Segments {
   std::vector<uint64_t> numel;  // per rank of the group
   uint64_t my_offset = 0, my_numel = 0, total = 0;
-  Segments(const uint64_t* segment_numel, int32_t rank, int32_t group_size);
+  Segments() = default;
+  Segments(const uint64_t* segment_numel, int32_t rank, int32_t group_size) { set(segment_numel, rank, group_size); }
+  void set(const uint64_t* segment_numel, int32_t rank, int32_t group_size);
 };
 
 }  // namespace ddhost

@@ -202,19 +202,19 @@ class SharedExchange final : public ddh_exchange {
   void ready(ddh_stream*) override { shared_.set_mark(ready_, ++generation_); }
 
   void reduce(const ddh_reduce_args& args, NormSink& norm, ddh_stream*) override {
-    const Segments segments(args.segment_numel, shared_.rank(), shared_.group_size());
-    if (segments.total > numel_) {
-      ddh::fail(DDH_OUT_OF_RANGE, "a reduction of ", segments.total, " elements in exchange '", shared_.name(), "' of ",
-                numel_);
+    segments_.set(args.segment_numel, shared_.rank(), shared_.group_size());
+    if (segments_.total > numel_) {
+      ddh::fail(DDH_OUT_OF_RANGE, "a reduction of ", segments_.total, " elements in exchange '", shared_.name(),
+                "' of ", numel_);
     }
     {
       const ClockSpan span(shared_.clock(), DDH_SPAN_COMM,
                            SpanTopic(kReduceOperation, nullptr, shared_.name().c_str()));
       shared_.wait_mark_of_all<InnerSpan>(ready_, generation_);
-      sum_segment(args, segments, norm);
+      sum_segment(args, norm);
     }
     shared_.set_mark(done_, generation_);
-    shared_.count_sent(sent_in_reduction(shared_.ranks(), segments, args), kReduceOperation);
+    shared_.count_sent(sent_in_reduction(shared_.ranks(), segments_, args), kReduceOperation);
   }
 
   void wait(ddh_stream* stream) override { write_begin(stream); }
@@ -226,17 +226,17 @@ class SharedExchange final : public ddh_exchange {
   [[nodiscard]] float* buffer_of(int32_t rank) const { return shared_.base() + stride_ * static_cast<uint64_t>(rank); }
 
   // In chunks, so that squares and copies find the sum in the first-level cache.
-  void sum_segment(const ddh_reduce_args& args, const Segments& segments, NormSink& norm) {
+  void sum_segment(const ddh_reduce_args& args, NormSink& norm) {
     const auto n = static_cast<uint32_t>(buffers_.size());
     const kernels::SumSources sum{buffers_.data(), n, reduce_block_, round_to_bf16_};
-    const uint64_t offset = segments.my_offset;
+    const uint64_t offset = segments_.my_offset;
     require_reducible(args, shared_.name());
     const bool add = (args.flags & DDH_REDUCE_ADD) != 0, to_all = (args.flags & DDH_REDUCE_TO_ALL) != 0;
     const bool straight_to_all = to_all && !add && args.dst == nullptr;
     float* const dst = args.dst != nullptr ? args.dst : buffer() + offset;
-    const bool streams = !add && !to_all && dst != buffer() + offset && segments.my_numel >= kStreamedNumel;
+    const bool streams = !add && !to_all && dst != buffer() + offset && segments_.my_numel >= kStreamedNumel;
     alignas(64) std::array<float, kernels::kChunkNumel> chunk;  // of a sum that streams
-    kernels::for_each_chunk(segments.my_numel, [&](uint64_t begin, uint64_t numel) {
+    kernels::for_each_chunk(segments_.my_numel, [&](uint64_t begin, uint64_t numel) {
       float* const to = streams ? chunk.data() : dst + begin;
       if (straight_to_all) {
         kernels::ordered_sum_to_all(buffers_.data(), n, sum, offset + begin, numel);
@@ -263,6 +263,7 @@ class SharedExchange final : public ddh_exchange {
   SharedObject shared_;
   const SharedObject::Mark ready_ = shared_.mark(0, "gradients"), done_ = shared_.mark(1, "last use of gradients");
   std::vector<float*> buffers_;  // of the ranks
+  Segments segments_;            // of the last reduction
   uint64_t generation_ = 0;      // last generation that this rank has made ready
   uint64_t done_by_all_ = 0;     // generations that no rank reads any more
 };

@@ -107,9 +107,8 @@ TEST_CASE("a folder that somebody removes while it is made is made again", "[che
     const std::jthread removes([&](const std::stop_token& stop) {
       while (!stop.stop_requested()) remove_memory_folder(run.path());
     });
-    for (int i = 0; i < 20000; ++i) made += make_memory_folder(run.path()) ? 1 : 0;
+    for (int i = 0; i < 20000 || made < 100; ++i) made += make_memory_folder(run.path()) ? 1 : 0;
   }
-  CHECK(made > 0);
   remove_memory_folder(run.path());
 }
 

@@ -167,11 +167,13 @@ TEST_CASE("a view stays open until its last release, and closing spares what is 
     params.open({1});
     expect(params.opens() == 3, "a view that is open was opened");
     params.release({0});
-    params.close_except({1});
+    params.keep(1);
+    params.close_others();
     expect(params.is_open(0), "a view that is acquired was closed");
     expect(params.is_open(1) && !params.is_open(2), "kept were the wrong ones");
+    expect(!params.is_kept(1), "a view is kept for longer than one close");
     params.release({0});
-    params.close_except({});
+    params.close_others();
     expect(params.n_open() == 0 && params.open_numel() == 0, "views are open: ", params.n_open());
     expect(params.view(0) == nullptr, "a view after its end");
   });
@@ -192,9 +194,9 @@ TEST_CASE("on a transport that copies, closed views give their memory to the nex
     }
     for (const size_t s : {wide, last, wide}) {
       params.open({s});
-      params.close_except({});
+      params.close_others();
       dry.open({s});
-      dry.close_except({});
+      dry.close_others();
     }
     expect(rank.bytes(DDH_TAG_PARAM) - resting == params.peak_open_bytes(), "open ",
            rank.bytes(DDH_TAG_PARAM) - resting, " instead of ", params.peak_open_bytes());

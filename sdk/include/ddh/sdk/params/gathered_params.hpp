@@ -8,7 +8,6 @@
 
 #include <functional>
 #include <optional>
-#include <set>
 
 #include "ddh/sdk/params/window.hpp"
 
@@ -82,8 +81,11 @@ class GatheredParams {
   void release(const std::vector<size_t>& spaces);
   // Opens a space unless it is open. [collective] on a transport that copies: all ranks open in the same order.
   void open(const std::vector<size_t>& spaces);
-  // Closes all spaces except acquired ones and those to keep.
-  void close_except(const std::set<size_t>& keep);
+  // A space that is kept stays open in the next close_others.
+  void keep(size_t space) { states_[space].is_kept = true; }
+  [[nodiscard]] bool is_kept(size_t space) const { return states_[space].is_kept; }
+  // Closes all spaces that are neither acquired nor kept. None is kept afterwards.
+  void close_others();
 
  private:
   struct State {
@@ -93,6 +95,7 @@ class GatheredParams {
     void* view = nullptr;
     bool is_open = false;
     bool is_begun = false;  // the source has begun to fill the view and not finished
+    bool is_kept = false;
     uint32_t acquired = 0;
   };
 

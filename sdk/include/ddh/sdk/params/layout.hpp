@@ -4,6 +4,7 @@
 // space into one segment per rank. It uses no memory of the model and no communication.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,10 @@ struct FlatSpace {
   // Trained, and its gradients are summed element by element.
   [[nodiscard]] bool trained_plain() const { return trained() && !coded; }
   [[nodiscard]] bool trained_in(int32_t program) const { return (trained_by >> program & 1) != 0; }
+  // Whether its gradients are complete when grads_ready is called for a unit.
+  [[nodiscard]] bool is_ready_after(int32_t unit_id, int32_t program) const {
+    return unit == unit_id && trained_in(program);
+  }
   [[nodiscard]] uint64_t segment_numel(int32_t rank) const { return cut.segment_numel[static_cast<size_t>(rank)]; }
   [[nodiscard]] uint64_t value_bytes() const { return numel * ddh_dtype_bytes(dtype); }
   [[nodiscard]] uint64_t value_segment_bytes(int32_t rank) const;
@@ -110,10 +115,19 @@ class ModelLayout {
 
   // The program whose calls ddh_plan counts.
   [[nodiscard]] int32_t first_program() const { return programs.empty() ? 0 : programs.front().program; }
-  // The units whose backward in the micro-batch of a use is still to come.
-  [[nodiscard]] std::vector<int32_t> backwards_after(const ddh_unit_use& use) const;
+  // Calls `visit` with each unit whose backward in the micro-batch of a use is still to come.
+  template <class Visit>
+  void for_backwards_after(const ddh_unit_use& use, Visit&& visit) const {
+    const auto program =
+        std::find_if(programs.begin(), programs.end(), [&](const RunProgram& p) { return p.program == use.program; });
+    bool is_after = false;
+    for (const ddh_op& op : program->ops) {
+      if (is_after && op.phase == DDH_PHASE_BACKWARD) visit(op.unit);
+      is_after = is_after || (op.position == use.position && op.phase == use.phase);
+    }
+  }
 
-  // The spaces whose gradients are complete when grads_ready is called for this unit.
+  // The spaces that are FlatSpace::is_ready_after this unit.
   [[nodiscard]] std::vector<size_t> trained_spaces(int32_t unit, int32_t program) const;
 };
 

@@ -79,7 +79,8 @@ void hand_over(const ddh_unit_use& use, const ddh_attach_args& args, const Model
                Grads& grads) {
   const bool last = is_last_micro_batch(use, args);
   if (args.reduce_order == DDH_MICRO_FIRST && !last) return;
-  for (const size_t s : layout.trained_spaces(use.unit, use.program)) {
+  for (size_t s = 0; s < layout.spaces.size(); ++s) {
+    if (!layout.spaces[s].is_ready_after(use.unit, use.program)) continue;
     grads.ready(s, last);
     views.forget_gradients(layout.spaces[s]);
   }

@@ -16,6 +16,12 @@ using namespace ddhost;
 
 namespace {
 
+std::vector<int64_t> samples_of(const TrainOrder& order, const TrainStep& step, uint64_t micro_batch, uint64_t rank) {
+  BatchSamples batch;
+  order.fill(batch, step, micro_batch, rank);
+  return batch.samples;
+}
+
 // Steps of one cut from the begin, counted from 1.
 class Steps {
  public:
@@ -164,7 +170,7 @@ TEST_CASE("programs take turns, and each reads its own samples without a gap") {
   for (size_t i = 0; i < programs.size(); ++i) {
     CHECK(steps[i].step == static_cast<int64_t>(i) + 1);
     CHECK(steps[i].program == programs[i]);
-    CHECK(order.samples(steps[i], 0, 0) == (programs[i] == 0 ? a_steps : b_steps).samples(own_steps[i], 0, 0));
+    CHECK(samples_of(order, steps[i], 0, 0) == (programs[i] == 0 ? a_steps : b_steps).samples(own_steps[i], 0, 0));
   }
 }
 
@@ -227,7 +233,7 @@ std::vector<int64_t> step_of(const TrainOrder& order, const TrainStep& step) {
   std::vector<int64_t> out;
   for (uint64_t m = 0; m < step.cut.grad_accum_steps; ++m) {
     for (uint64_t r = 0; r < step.cut.world_size; ++r) {
-      const std::vector<int64_t> more = order.samples(step, m, r);
+      const std::vector<int64_t> more = samples_of(order, step, m, r);
       out.insert(out.end(), more.begin(), more.end());
     }
   }
@@ -268,7 +274,7 @@ TEST_CASE(
       CHECK(at.samples == expected.samples);
       CHECK(at.phase_begin == expected.phase_begin);
       CHECK(resumed.ends_phase(step) == whole.ends_phase(same));
-      any_empty = any_empty || resumed.samples(step, 0, 3).empty();  // the last rank
+      any_empty = any_empty || samples_of(resumed, step, 0, 3).empty();  // the last rank
     }
     CHECK((resumed.program_with_empty() >= 0) == any_empty);
   }
@@ -308,9 +314,10 @@ TEST_CASE("a sample has the same epoch however the samples are cut into steps, a
       const TrainStep step = order.advance(at);
       for (uint64_t m = 0; m < grad_accum_steps; ++m) {
         for (uint64_t r = 0; r < world_size; ++r) {
-          const std::vector<int64_t> samples = order.samples(step, m, r), epochs = order.epochs(step, m, r);
-          REQUIRE(samples.size() == epochs.size());
-          for (size_t i = 0; i < samples.size(); ++i) out.emplace_back(epochs[i], samples[i]);
+          BatchSamples batch;
+          order.fill(batch, step, m, r);
+          REQUIRE(batch.samples.size() == batch.epochs.size());
+          for (size_t i = 0; i < batch.samples.size(); ++i) out.emplace_back(batch.epochs[i], batch.samples[i]);
         }
       }
     }

@@ -117,12 +117,13 @@ TEST_CASE("a program without derived values reports sum / count, one with them t
   model.add(DDH_PROGRAM_TRAIN, {"loss", "hits"});
   model.add(DDH_PROGRAM_EVAL, {"loss", "hits"}, {"loss", "score"});  // of the same name, which report doesn't mind
   const FoldedMetrics folded_metrics{{6, 10}, {3, 4}, 0};
-  std::vector<ReportedValue> values;
-  report(PluginCaller("the model"), nullptr, model.table, model.desc.get(), 0, folded_metrics, values);
+  Reported reported;
+  const std::vector<ReportedValue>& values = reported.values;
+  report(PluginCaller("the model"), nullptr, model.table, model.desc.get(), 0, folded_metrics, reported);
   REQUIRE(values.size() == 2);
   CHECK((values[0].name == "loss" && values[0].value == 2));
   CHECK((values[1].name == "hits" && values[1].value == 2.5));
-  report(PluginCaller("the model"), nullptr, model.table, model.desc.get(), 1, folded_metrics, values);
+  report(PluginCaller("the model"), nullptr, model.table, model.desc.get(), 1, folded_metrics, reported);
   REQUIRE(values.size() == 2);
   CHECK((values[0].name == "loss" && values[0].value == 12));
   CHECK((values[1].name == "score" && values[1].value == 14));
