@@ -161,17 +161,19 @@ void Group::reduce_in_place(const ddh_coll& c, uint64_t round, uint64_t count) {
   wait_all(kConsumed, round, "sums of peers");
 }
 
-// For each chunk: every rank copies it to staging, sums its part of all stagings into its own, and copies the other
-// ranks' parts.
+// For each chunk: every rank copies the other ranks' parts to staging, sums its part there, and copies all parts.
 void Group::reduce_staged(const ddh_coll& c, uint64_t count) {
   const uint64_t size = element_bytes(c), chunk = layout_.staging_bytes / size;
   for (uint64_t at = 0; at < count; at += chunk) {
     const uint64_t n = std::min(chunk, count - at), round = begin_round("staging");
-    copy_bytes(staging(settings_.rank, round), bytes(c.send) + at * size, n * size);
-    publish(round, "contributions of peers");
+    const std::byte* const chunk_of_mine = bytes(c.send) + at * size;
     const auto [begin, end] = part(n, settings_.rank, layout_.size);
+    copy_bytes(staging(settings_.rank, round), chunk_of_mine, begin * size);
+    copy_bytes(staging(settings_.rank, round) + end * size, chunk_of_mine + end * size, (n - end) * size);
+    publish(round, "contributions of peers");
     sources_.clear();
-    for (int32_t r = 0; r < layout_.size; ++r) sources_.push_back(staging(r, round) + begin * size);
+    for (int32_t r = 0; r < layout_.size; ++r)
+      sources_.push_back((r == settings_.rank ? chunk_of_mine : staging(r, round)) + begin * size);
     void* mine = staging(settings_.rank, round) + begin * size;
     ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources_.size()),
                                  sources_.data(), 1, &mine, end - begin, initial_at(c, (at + begin) * size)});
@@ -211,11 +213,13 @@ void Group::reduce_scatter(const ddh_coll& c) {
   for (uint64_t at = 0; at < pieces_.largest; at += share) {
     const uint64_t r_chunk = begin_round("staging");
     const auto length = [&](size_t r) { return at < pieces_.size[r] ? std::min(share, pieces_.size[r] - at) : 0; };
-    for (size_t r = 0; r < sources_.size(); ++r) {
-      copy_bytes(staging(settings_.rank, r_chunk) + r * share, bytes(c.send) + pieces_.offset[r] + at, length(r));
-    }
+    for (size_t r = 0; r < sources_.size(); ++r)
+      if (r != me)
+        copy_bytes(staging(settings_.rank, r_chunk) + r * share, bytes(c.send) + pieces_.offset[r] + at, length(r));
     publish(r_chunk, "contributions of peers");
-    for (size_t r = 0; r < sources_.size(); ++r) sources_[r] = staging(static_cast<int32_t>(r), r_chunk) + me * share;
+    for (size_t r = 0; r < sources_.size(); ++r)
+      sources_[r] =
+          r == me ? bytes(c.send) + pieces_.offset[me] + at : staging(static_cast<int32_t>(r), r_chunk) + me * share;
     reduce(at, length(me));
     consume(r_chunk);
   }
@@ -269,14 +273,18 @@ void Group::all_to_all(const ddh_coll& c) {
     const auto length = [&](const Pieces& pieces, size_t r) {
       return at < pieces.size[r] ? std::min(share, pieces.size[r] - at) : 0;
     };
-    for (size_t r = 0; r < n; ++r)  // a rank without data may have no buffer
-      if (const uint64_t n_bytes = length(pieces_, r); n_bytes > 0)
+    // A rank without data may have no buffer. This rank's own piece needs no staging.
+    for (size_t r = 0; r < n; ++r)
+      if (const uint64_t n_bytes = length(pieces_, r); r != me && n_bytes > 0)
         copy_bytes(staging(settings_.rank, round) + r * share, bytes(c.send) + pieces_.offset[r] + at, n_bytes);
     publish(round, "pieces of peers");
-    for (size_t r = 0; r < n; ++r)
-      if (const uint64_t n_bytes = length(received_, r); n_bytes > 0)
-        copy_bytes(bytes(c.recv) + received_.offset[r] + at, staging(static_cast<int32_t>(r), round) + me * share,
-                   n_bytes);
+    for (size_t r = 0; r < n; ++r) {
+      const uint64_t n_bytes = length(received_, r);
+      if (n_bytes == 0) continue;
+      const std::byte* const from =
+          r == me ? bytes(c.send) + pieces_.offset[me] + at : staging(static_cast<int32_t>(r), round) + me * share;
+      copy_bytes(bytes(c.recv) + received_.offset[r] + at, from, n_bytes);
+    }
     consume(round);
   }
 }
