@@ -19,6 +19,7 @@
 
 #include "conformance/comm_rank.hpp"
 #include "machine.hpp"
+#include "memory_rates.hpp"
 
 namespace {
 
@@ -44,7 +45,7 @@ struct Shared {
     double is_right;  // 1 if the result was right on every rank
   };
   Sample samples[kMostRows];
-  double read_rate, write_rate, copy_rate;  // bytes/s of all ranks together
+  MemoryRates rates;
 };
 
 struct Operation {
@@ -124,33 +125,14 @@ class Bench {
     return *std::max_element(all.begin(), all.end());
   }
 
-  // The rates of all ranks together, while all of them are busy: the best of three.
   void measure_memory() {
-    volatile float keep = 0;
-    const auto rate = [&](auto&& pass) {
-      double best = 0;
-      for (int i = 0; i < 3; ++i) {
-        barrier();
-        const auto begin = std::chrono::steady_clock::now();
-        pass();
-        const double us = slowest(us_since(begin));
-        best = std::max(best, static_cast<double>(numel_ * sizeof(float) * world_) / us * 1e6);
-      }
-      return best;
-    };
-    const double write = rate([&] { std::fill(recv_.begin(), recv_.end(), 1.0F); });
-    const double read = rate([&] {
-      float sums[16] = {};
-      for (uint64_t i = 0; i + 16 <= numel_; i += 16)
-        for (uint64_t lane = 0; lane < 16; ++lane) sums[lane] += send_[i + lane];
-      keep = sums[0];
+    const MemoryRates rates = memory_rates(rank_.world, [&](const auto& pass) {
+      barrier();
+      const auto begin = std::chrono::steady_clock::now();
+      pass();
+      return slowest(us_since(begin)) / 1e6;
     });
-    const double copy = rate([&] { std::memcpy(recv_.data(), send_.data(), numel_ * sizeof(float)); });
-    static_cast<void>(keep);
-    if (rank_.rank != 0) return;
-    shared_.read_rate = read;
-    shared_.write_rate = write;
-    shared_.copy_rate = copy;
+    if (rank_.rank == 0) shared_.rates = rates;
   }
 
   [[nodiscard]] CommRank::Collective collective(const std::string& name) const {
@@ -302,15 +284,13 @@ class Bench {
   std::vector<float> send_, recv_;
 };
 
-// Microseconds that memory takes at least: each rank's buffers are read and written once, in memory that all ranks use at
-// once. A window's all_gather moves nothing.
-double floor_us(const Operation& operation, uint64_t bytes, int world, double read, double write, double copy) {
-  const auto b = static_cast<double>(bytes), n = static_cast<double>(world);
+// Microseconds that memory takes at least, while all ranks use it: each rank's buffers are read and written once. A window's
+// all_gather moves nothing.
+double floor_us(const Operation& operation, uint64_t bytes, int world, const MemoryRates& rates) {
   const std::string name = operation.name;
   if (operation.in_windows && name == "all_gather") return 0;
-  if (name == "all_reduce") return (n * b / read + n * b / write) * 1e6;
-  if (name == "reduce_scatter") return (n * b / read + b / write) * 1e6;
-  return n * b / copy * 1e6;  // all_gather, all_to_all and broadcast fill a buffer on each rank
+  const double read = static_cast<double>(bytes) * world;  // all but reduce_scatter fill a buffer on each rank
+  return rates.seconds(read, name == "reduce_scatter" ? static_cast<double>(bytes) : read) * 1e6;
 }
 
 std::vector<std::string> words_of(const std::string& list) {
@@ -432,14 +412,14 @@ int run(const Request& request) {
             Row& row = mine[index++];
             if (sample.us < 0) continue;
             row.us.push_back(sample.us);
-            row.floors_us.push_back(
-                floor_us(operation, bytes, ranks, shared.read_rate, shared.write_rate, shared.copy_rate));
+            row.floors_us.push_back(floor_us(operation, bytes, ranks, shared.rates));
             row.most_steal = std::max(row.most_steal, steal);
             row.right = row.right && sample.is_right > 0;
           }
         if (!request.json && round == 0)
-          std::printf("%s, %d ranks at once: read %.1f, write %.1f, copy %.1f GB/s\n", transport.c_str(), ranks,
-                      shared.read_rate / 1e9, shared.write_rate / 1e9, shared.copy_rate / 1e9);
+          std::printf("%s, %d ranks at once: read %.1f, write %.1f, copy %.1f, update %.1f GB/s\n", transport.c_str(),
+                      ranks, shared.rates.read / 1e9, shared.rates.write / 1e9, shared.rates.copy / 1e9,
+                      shared.rates.update / 1e9);
       }
     for (const std::string& transport : request.transports)
       for (Row& row : of_transports[transport])

@@ -3,15 +3,18 @@
 """The benchmarks that have a floor, in a few minutes: steps of GPTs and other models on 2 ranks, the optimizer, collectives.
 
 A row has ours, the floor and floor / ours. The floor of a GPT's step is what this machine needs for its matrix products, with
-the fastest library for each layer, and for the optimizer's pass at the rate of a copy, while all ranks are busy (step_limit).
+the fastest library for each layer, and for the optimizer's pass at the rate of the memory, while all ranks are busy (step_limit).
 That of another model's step is its operations, as the model counts them, at the rate of multiply-adds that a core reaches in its
 caches, and the same pass: no step of small operators comes near it. That of other rows is what the memory takes for their
-bytes, and for collectives also one way between two cores. All floors are measured in the same run (machine_rates prints more). If DDHOST_PEER_PYTHON names a Python with torch, there are peers, and
-peer / ours: torch DDP, eager, alternating with the steps of a GPT, in one pair with those of other models; the faster of PyTorch's
-and DeepSpeed's AdamW; for shm, gloo. A part whose peer or data set is not there is left out, and the reason printed. Another
-failure is printed too, and the exit code is 1. Steal is the part of the cores' time that the host of a virtual machine gave to
-others; a row with more than 5 % is marked, because its time says little. `--json` prints an object instead. `--charts FOLDER`
-also draws each table as FOLDER/performance_TABLE.svg.
+bytes, and for collectives also one way between two cores. All floors are measured in the same run (machine_rates prints more).
+
+If DDHOST_PEER_PYTHON names a Python with torch, there are peers, and peer / ours: torch DDP, eager, alternating with the steps of
+a GPT, in one pair with those of other models; the faster of PyTorch's and DeepSpeed's AdamW; for shm, gloo. A part whose peer or
+data set is not there is left out, and the reason printed. Another failure is printed too, and the exit code is 1.
+
+Steal is the part of the cores' time that the host of a virtual machine gave to others; a row with more than 5 % is marked, because
+its time says little. So is a step of a GPT during which the rate of the memory changed by a fifth, which happens where the host
+moves the cores. `--json` prints an object instead. `--charts FOLDER` also draws each table as FOLDER/performance_TABLE.svg.
 """
 import argparse
 import json
@@ -30,6 +33,7 @@ from gpt_vs_peers import missing_of
 
 BINARIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "benchmarks")
 MOST_STEAL = 5.0  # percent
+MOST_MEMORY_RATIO = 1.2  # of the memory's rates before and after a row
 RANKS, ROUNDS = 2, 3
 PEER_ROUNDS = 2  # a peer takes ten seconds to start
 SIZES = {  # of models/gpt: layers, width
@@ -92,32 +96,32 @@ def peer_optimizers(python):
 
 
 def optimizer_rows(python):
-    """The floor of a row is its bytes at the rate of a copy, which the same program measures. Reads alone are faster."""
     text, steal = measured("optimizer_bench")
-    rate_of = {name.strip(): (float(ns), float(rate)) for name, ns, rate in
-               re.findall(r"^(.{28}) ([\d.]+) ns/element .*?([\d.]+) GB/s$", text, re.M)}
-    if "copy" not in rate_of:
-        sys.exit("quick.py: optimizer_bench printed no copy; build it with ./dev bench --quick")
-    copy_rate = rate_of.pop("copy")[1]
+    found = re.findall(r"^(.{28}) ([\d.]+) ns/element .* GB/s, floor ([\d.]+)$", text, re.M)
+    if not found:
+        sys.exit("quick.py: optimizer_bench printed no row; build it with ./dev bench --quick")
     peers = peer_optimizers(python) if python else {}
     rows = []
-    for name, (ns, rate) in rate_of.items():
-        row = {"row": f"optimizer, {name}", "unit": "ns per element", "ours": ns, "floor": ns * rate / copy_rate,
-               "steal_percent": steal}
+    for name, ns, floor in ((name.strip(), float(ns), float(floor)) for name, ns, floor in found):
+        row = {"row": f"optimizer, {name}", "unit": "ns per element", "ours": ns, "floor": floor or None, "steal_percent": steal}
         peer, peer_ns = peers.get(PEER_OPTIMIZERS.get(name), ("", 0))
         rows.append(row | ({"peer": peer, "peer_over_ours": peer_ns / ns} if peer else {}))
     return rows
 
 
+def rates():
+    return json.loads(measured("machine_rates", "--ranks", str(RANKS))[0])
+
+
 def limit_of(size, vocab, rows, dtype):
-    """Milliseconds of a step's products, and of an update of all parameters; rows: tokens of a rank."""
+    """Milliseconds of a step's products, nanoseconds of the update of a parameter, and parameters; rows: tokens of a rank."""
     layers, width = SIZES[size]
     blocks = [f"{w_in}:{w_out}x{layers}" for w_in, w_out in
               ((width, 3 * width), (width, width), (width, 4 * width), (4 * width, width))]
     text, _ = measured("step_limit", "--ranks", str(RANKS), "--rows", str(rows), "--dtype", dtype, *blocks,
                        f"{width}:{vocab}x1")
     limit = json.loads(text)
-    return limit["products_ms"], limit["update_ns"] * (12 * layers * width**2 + width * vocab) / 1e6
+    return limit["products_ms"], limit["update_ns"], 12 * layers * width**2 + width * vocab
 
 
 def step_rows(python):
@@ -128,7 +132,7 @@ def step_rows(python):
                                       dtype=dtype, steps=steps, warmup=2, python=python, peer_preload="")
             tokens = pathlib.Path(folder) / f"{vocab}.bin"
             gpt_vs_peers.make_tokens(tokens, vocab)
-            products_ms, update_ms = limit_of(size, vocab, context * micro_batch, dtype)
+            products_ms, update_ns, parameters = limit_of(size, vocab, context * micro_batch, dtype)
             before = ticks()
             peers, ours = [], {strategy: [] for strategy in strategies}
             for turn in range(ROUNDS):
@@ -136,11 +140,13 @@ def step_rows(python):
                     peers.append(gpt_vs_peers.run_peer(args, "torch:ddp", tokens))
                 for strategy in strategies:
                     ours[strategy].append(gpt_vs_peers.run_ddhost(args, strategy, tokens, folder))
-            steal = steal_since(before)
+            steal, later_ns = steal_since(before), rates()["update_ns"]
+            update_ms = (update_ns + later_ns) / 2 * parameters / 1e6
             for strategy, times in ours.items():
                 share = 1 if strategy == "ddp" else RANKS  # each rank of ddp updates all parameters
                 row = {"row": f"GPT {NAMES.get(size, size)} {dtype}, {micro_batch} x {context} tokens, {strategy}", "unit": "ms",
-                       "ours": statistics.median(times), "floor": products_ms + update_ms / share, "steal_percent": steal}
+                       "ours": statistics.median(times), "floor": products_ms + update_ms / share, "steal_percent": steal,
+                       "memory_ratio": later_ns / update_ns}
                 if peers:
                     row |= {"peer": "torch DDP", "peer_over_ours": statistics.median(
                         peer / mine for peer, mine in zip(peers, times))}
@@ -190,8 +196,7 @@ def model_beside_torch(name, folder, update_ns, python):
 
 def model_rows(python, failed):
     """Names of models that failed are added to `failed`."""
-    text, _ = measured("step_limit", "--ranks", str(RANKS), "--rows", "64", "--dtype", "fp32", "128:512x1")
-    update_ns, rows = json.loads(text)["update_ns"], []
+    update_ns, rows = rates()["update_ns"], []
     beside = PEER_MODELS if python else []
     if beside and not models_vs_torch.data_folder().exists():
         beside = left_out("models beside PyTorch", f"there is no data in {models_vs_torch.data_folder()}; set DDHOST_DATA") or []
@@ -254,7 +259,7 @@ def machine():
         total = int(info.readline().split()[1])
     load = os.getloadavg()[0]  # before the first measurement
     return {"processor": name.group(1) if name else "unknown", "cores": os.cpu_count(),
-            "memory_gib": round(total / 2**20, 1), "load": load} | json.loads(measured("machine_rates", "--ranks", str(RANKS))[0])
+            "memory_gib": round(total / 2**20, 1), "load": load} | rates()
 
 
 def main():
@@ -282,6 +287,8 @@ def main():
     for row in rows:
         row["floor_over_ours"] = row["floor"] / row["ours"] if row["floor"] is not None and row["ours"] > 0 else None
         row["is_marked"] = row["steal_percent"] > MOST_STEAL
+        ratio = row.get("memory_ratio", 1)
+        row["memory_changed"] = max(ratio, 1 / ratio) > MOST_MEMORY_RATIO
     show(args.json, where, rows)
     if args.charts and not write_charts(args.charts, charts_of(tables)):
         sys.exit(1)
@@ -298,10 +305,10 @@ def show(wants_json, where, rows):
           f"start, steal {where['steal_percent']:.1f} %")
     handoff = f"; {where['handoff_ns']:.0f} ns from core to core" if "handoff_ns" in where else ""
     print("memory of all ranks, GB/s: " + ", ".join(
-        f"{name} {where[name + '_gb_per_s']:.1f}" for name in ("read", "write", "copy", "triad")) + handoff)
+        f"{name} {where[name + '_gb_per_s']:.1f}" for name in ("read", "write", "copy", "triad", "update")) + handoff)
     print(f"{'':58} {'ours':>11} {'floor':>11} {'floor/ours':>10} {'peer/ours':>9} {'steal %':>8}")
     for row in rows:
-        marks = " steal" if row["is_marked"] else ""
+        marks = (" steal" if row["is_marked"] else "") + (" memory" if row.get("memory_changed") else "")
         number = lambda key, width, digits: f"{row[key]:{width}.{digits}f}" if row.get(key) is not None else "-".rjust(width)
         print(f"{row['row']:58} {row['ours']:11.3f} {number('floor', 11, 3)} {number('floor_over_ours', 10, 2)} "
               f"{number('peer_over_ours', 9, 2)} {row['steal_percent']:8.1f} {row['unit']}{marks}")

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // benchmarks/step_limit.cpp: the least time that this machine needs for a step of a transformer: its matrix products, with the
-// fastest library for each layer, and the optimizer's pass at the rate of a copy. All ranks are busy at once, as in training;
-// a rank is a thread. Each layer has its own weight, gradient, input and output, as in the model, so small caches do not help.
+// fastest library for each layer, and the optimizer's pass at the best rate of the memory. All ranks are busy at once, as in
+// training; a rank is a thread. Each layer has its own weight, gradient, input and output, as in the model, so small caches do not help.
 // Usage: step_limit [--ranks 2] [--rows 64] [--dtype fp32|bf16] [--rounds 5] IN:OUTxCOUNT... ; --rows: tokens of a rank.
 // Prints a JSON object: milliseconds of the products and of each layer with its library, and nanoseconds for an element that
-// the optimizer updates (28 bytes).
+// the optimizer updates (it reads 16 bytes and writes 12).
 #include <ATen/Parallel.h>
 
 #include <barrier>
@@ -22,6 +22,7 @@
 
 #include "ddh/sdk/plugin.hpp"
 #include "machine.hpp"
+#include "memory_rates.hpp"
 #include "ops/choice.hpp"
 #include "pages.hpp"
 
@@ -171,16 +172,6 @@ double milliseconds_of(Ranks& ranks, const Request& request, const Layer& layer,
   });
 }
 
-// Nanoseconds for 28 bytes at the rate at which all ranks copy at once.
-double nanoseconds_of_update(Ranks& ranks, int rounds) {
-  const uint64_t bytes = std::max<uint64_t>(4 * ddhost::bench::last_level_cache_bytes(), uint64_t{64} << 20);
-  const double ms = ranks.milliseconds(rounds, [bytes] {
-    auto from = std::make_shared<Pages>(zeros(bytes)), to = std::make_shared<Pages>(zeros(bytes));
-    return [from, to, bytes] { std::memcpy(to->get(), from->get(), bytes); };
-  });
-  return ms * 1e6 * 28 / (2 * static_cast<double>(bytes));
-}
-
 void run(const Request& request) {
   Ranks ranks(request.ranks);
   nlohmann::ordered_json out, rows = nlohmann::ordered_json::array();
@@ -206,7 +197,7 @@ void run(const Request& request) {
   }
   out["processor"] = ops::this_processor().text();
   out["products_ms"] = products_ms;
-  out["update_ns"] = nanoseconds_of_update(ranks, request.rounds);
+  out["update_ns"] = ddhost::bench::update_ns(ddhost::bench::memory_rates_of_threads(request.ranks), request.ranks);
   out["layers"] = std::move(rows);
   std::printf("%s\n", out.dump().c_str());
 }
