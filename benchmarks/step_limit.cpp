@@ -2,7 +2,8 @@
 //
 // benchmarks/step_limit.cpp: the least time that this machine needs for a step of a transformer: its matrix products, with the
 // fastest library for each layer, and the optimizer's pass at the best rate of the memory. All ranks are busy at once, as in
-// training; a rank is a thread. Each layer has its own weight, gradient, input and output, as in the model, so small caches do not help.
+// training; a rank is a thread. Each layer has its own weight, gradient, input and output, as in the model, so small caches do
+// not help.
 // Usage: step_limit [--ranks 2] [--rows 64] [--dtype fp32|bf16] [--rounds 5] IN:OUTxCOUNT... ; --rows: tokens of a rank.
 // Prints a JSON object: milliseconds of the products and of each layer with its library, and nanoseconds for an element that
 // the optimizer updates (it reads 16 bytes and writes 12).

@@ -68,7 +68,8 @@ collectives = [{"transport": transport, "operation": "all_reduce", "memory": mem
                 "floor_us": 1.0, "steal_percent": 9.0} for ranks in (2, 8)
                for transport, memory in (("shm", "private"), ("shm", "window"), ("gloo", "private"))]
 machine = {"processor": "p", "cores": 2, "memory_gib": 1.0, "load": 0.0, "steal_percent": 0.0, "read_gb_per_s": 4.0,
-           "write_gb_per_s": 3.0, "copy_gb_per_s": 2.0, "triad_gb_per_s": 1.0, "update_gb_per_s": 5.0, "handoff_ns": 99.4, "mhz": 3000.0}
+           "write_gb_per_s": 3.0, "copy_gb_per_s": 2.0, "triad_gb_per_s": 1.0,
+           "update_gb_per_s": 5.0, "handoff_ns": 99.4, "mhz": 3000.0}
 growth = {"row": "ranks", "meaning": "m", "values": [1, 2], "times": [1.0, 3.0], "exponent": 1.6, "limit": 1.05,
           "is_marked": True}
 promise = {"model": "m", "promise": "metrics", "percent": -0.5, "pairs": 3}
