@@ -3,8 +3,9 @@
 // benchmarks/machine_rates.cpp: what the memory and the cores of this machine do at best, while as many threads as ranks are
 // busy: GB/s of reads, writes, copies, the triad a = b + s c, and updates in place, with all bytes that are read or written;
 // nanoseconds for an element that each rank's optimizer updates; nanoseconds for a value to get from one core to another; the
-// frequency. The cores of a virtual machine may move: close to each other they share one way to the memory. An array of all threads has at least four times the
-// last-level cache. Usage: machine_rates [--ranks 2]. Prints a JSON object. It needs an idle machine.
+// frequency. Cores of a virtual machine may move: those close to each other share one way to the memory. An array of all
+// threads has at least four times the last-level cache. Usage: machine_rates [--ranks 2]. Prints a JSON object. It needs an
+// idle machine.
 #include <sched.h>
 
 #include <atomic>

@@ -5,6 +5,7 @@
 // the sum over two ranks. Usage: optimizer_bench [numel]. Prints the median of 9 runs in ns per element, GB/s, and the floor:
 // ns that this core's memory takes for the bytes that are read and written. What stays in caches has none.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -110,6 +111,17 @@ void run(uint64_t numel) {
   measure(rates, "sum of two", numel, {8, 4}, [&] { ddhost::kernels::ordered_sum(f32(5), sources, 0, numel, false); });
   measure(rates, "sum of two, both written", numel, {8, 8},
           [&] { ddhost::kernels::ordered_sum_to_all(dsts, 2, sources, 0, numel); });
+  // As zero1 sums gradients: a chunk in L1, for the norm, and its destination past the caches.
+  alignas(64) std::array<float, ddhost::kernels::kChunkNumel> chunk;
+  const auto streamed = [&](bool takes_norm) {
+    ddhost::kernels::for_each_chunk(numel, [&](uint64_t begin, uint64_t n) {
+      ddhost::kernels::ordered_sum_streamed(f32(5) + begin, chunk.data(), sources, begin, n);
+      if (takes_norm) sum.add_range(chunk.data(), n);
+    });
+    ddhost::kernels::end_streams();
+  };
+  measure(rates, "sum of two, streamed", numel, {8, 4}, [&] { streamed(false); });
+  measure(rates, "streamed, and its norm", numel, {8, 4}, [&] { streamed(true); });
   measure(rates, "sum of two and its norm", numel, {8, 4}, [&] {
     ddhost::kernels::for_each_chunk(numel, [&](uint64_t begin, uint64_t n) {
       ddhost::kernels::ordered_sum(f32(5) + begin, sources, begin, n, false);

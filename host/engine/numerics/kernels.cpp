@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "ddh/sdk/kernels/flat.hpp"
@@ -26,29 +27,36 @@ using ddh::Kernel;
 using Sources4 = std::array<const float*, 4>;
 using Dsts4 = std::array<float*, 4>;
 
-// Sums of up to four sources at element i. They are recursive templates, because a SIMD body must not contain calls.
-template <uint32_t k, bool kRound>
-DDH_SIMD_INLINE float source_at(const float* a, const float* b, const float* c, const float* d, uint64_t i) {
+// Sums of up to four sources at element i, or (T = __m128) at the four from i on. They are recursive templates, because a SIMD
+// body must not contain calls.
+template <class T, uint32_t k, bool kRound>
+DDH_SIMD_INLINE T source_at(const float* a, const float* b, const float* c, const float* d, uint64_t i) {
   const float* const source = k == 0 ? a : k == 1 ? b : k == 2 ? c : d;
-  return kRound ? ddh::Bf16::to_f32(ddh::Bf16::from_f32(source[i])) : source[i];
+  if constexpr (std::is_same_v<T, float>) {
+    return kRound ? ddh::Bf16::to_f32(ddh::Bf16::from_f32(source[i])) : source[i];
+  } else {
+    T four;
+    std::memcpy(&four, source + i, sizeof four);
+    return four;
+  }
 }
 // Sources [kBegin, kEnd) in order.
-template <uint32_t kBegin, uint32_t kEnd, bool kRound>
-DDH_SIMD_INLINE float block_sum(const float* a, const float* b, const float* c, const float* d, uint64_t i) {
-  const float last = source_at<kEnd - 1, kRound>(a, b, c, d, i);
+template <class T, uint32_t kBegin, uint32_t kEnd, bool kRound>
+DDH_SIMD_INLINE T block_sum(const float* a, const float* b, const float* c, const float* d, uint64_t i) {
+  const T last = source_at<T, kEnd - 1, kRound>(a, b, c, d, i);
   if constexpr (kEnd - kBegin == 1) {
     return last;
   } else {
-    return block_sum<kBegin, kEnd - 1, kRound>(a, b, c, d, i) + last;
+    return block_sum<T, kBegin, kEnd - 1, kRound>(a, b, c, d, i) + last;
   }
 }
 // Sources [0, kEnd) in blocks of kBlock, added to `start` if there is one.
-template <uint32_t kEnd, uint32_t kBlock, bool kFromStart, bool kRound>
-DDH_SIMD_INLINE float sum_of(float start, const float* a, const float* b, const float* c, const float* d, uint64_t i) {
+template <class T, uint32_t kEnd, uint32_t kBlock, bool kFromStart, bool kRound>
+DDH_SIMD_INLINE T sum_of(T start, const float* a, const float* b, const float* c, const float* d, uint64_t i) {
   constexpr uint32_t kBegin = (kEnd - 1) / kBlock * kBlock;
-  const float last = block_sum<kBegin, kEnd, kRound>(a, b, c, d, i);
+  const T last = block_sum<T, kBegin, kEnd, kRound>(a, b, c, d, i);
   if constexpr (kBegin > 0) {
-    return sum_of<kBegin, kBlock, kFromStart, kRound>(start, a, b, c, d, i) + last;
+    return sum_of<T, kBegin, kBlock, kFromStart, kRound>(start, a, b, c, d, i) + last;
   } else if constexpr (kFromStart) {
     return start + last;
   } else {
@@ -62,7 +70,7 @@ struct Sum {
     const float *a = srcs[0], *b = srcs[1], *c = srcs[2], *d = srcs[3];
     DDH_SIMD_LOOP
     for (uint64_t i = 0; i < numel; ++i)
-      dst[i] = sum_of<kSources, kBlock, kFromDst, kRound>(kFromDst ? dst[i] : 0, a, b, c, d, i);
+      dst[i] = sum_of<float, kSources, kBlock, kFromDst, kRound>(kFromDst ? dst[i] : 0, a, b, c, d, i);
   }
 };
 
@@ -73,7 +81,7 @@ struct SumToAll {
     float *p = dsts[0], *q = dsts[1], *r = dsts[2], *s = dsts[3];
     DDH_SIMD_LOOP
     for (uint64_t i = 0; i < numel; ++i) {
-      const float sum = sum_of<kSources, kBlock, false, false>(0, a, b, c, d, i);
+      const float sum = sum_of<float, kSources, kBlock, false, false>(0, a, b, c, d, i);
       p[i] = sum;
       q[i] = sum;
       if constexpr (kSources > 2) r[i] = sum;
@@ -208,18 +216,52 @@ void ordered_sum_to_all(float* const* dsts, uint32_t n_dsts, const SumSources& s
 }
 
 #ifdef __SSE2__
-// 16 bytes at once fill a line as well as wider stores do.
+namespace {
+
+constexpr uint64_t kLanes = 4;  // 16 bytes at once fill a line as well as wider stores do
+
+bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % (kLanes * sizeof(float)) == 0; }
+
 void stream(float* dst, const float* src, uint64_t numel) {
-  constexpr uint64_t kLanes = 4;
-  if (reinterpret_cast<uintptr_t>(dst) % (kLanes * sizeof(float)) != 0) return copy(dst, src, numel);
   const uint64_t whole = numel / kLanes * kLanes;
   for (uint64_t i = 0; i < whole; i += kLanes) _mm_stream_ps(dst + i, _mm_loadu_ps(src + i));
   std::copy(src + whole, src + numel, dst + whole);
 }
+
+// Each value is streamed as soon as it is summed. The processor reads the next ones meanwhile, but not while it streams a chunk.
+template <uint32_t kSources, uint32_t kBlock>
+void sum_and_stream(float* dst, float* sum, const Sources4& srcs, uint64_t numel) {
+  const float *a = srcs[0], *b = srcs[1], *c = srcs[2], *d = srcs[3];
+  const uint64_t whole = numel / kLanes * kLanes;
+  for (uint64_t i = 0; i < whole; i += kLanes) {
+    const __m128 four = sum_of<__m128, kSources, kBlock, false, false>(_mm_setzero_ps(), a, b, c, d, i);
+    _mm_store_ps(sum + i, four);
+    _mm_stream_ps(dst + i, four);
+  }
+  for (uint64_t i = whole; i < numel; ++i)
+    dst[i] = sum[i] = sum_of<float, kSources, kBlock, false, false>(0, a, b, c, d, i);
+}
+
+}  // namespace
+
+void ordered_sum_streamed(float* dst, float* sum, const SumSources& sources, uint64_t offset, uint64_t numel) {
+  if (sources.n_srcs > 4 || sources.round_to_bf16 || !is_aligned(dst) || !is_aligned(sum)) {
+    ordered_sum(sum, sources, offset, numel, false);
+    return is_aligned(dst) ? stream(dst, sum, numel) : copy(dst, sum, numel);
+  }
+  check(sources);
+  const Sources4 srcs = four_from(sources, 0, offset);
+  with_constants(
+      sources.n_srcs, std::min(sources.reduce_block, sources.n_srcs),
+      [&]<uint32_t kSources, uint32_t kBlock>() { sum_and_stream<kSources, kBlock>(dst, sum, srcs, numel); });
+}
 // Such stores are not ordered by a release.
 void end_streams() { _mm_sfence(); }
 #else
-void stream(float* dst, const float* src, uint64_t numel) { copy(dst, src, numel); }
+void ordered_sum_streamed(float* dst, float* sum, const SumSources& sources, uint64_t offset, uint64_t numel) {
+  ordered_sum(sum, sources, offset, numel, false);
+  copy(dst, sum, numel);
+}
 void end_streams() {}
 #endif
 

@@ -40,9 +40,10 @@ void ordered_sum(float* dst, const SumSources& sources, uint64_t offset, uint64_
 void ordered_sum_to_all(float* const* dsts, uint32_t n_dsts, const SumSources& sources, uint64_t offset,
                         uint64_t numel);
 
-// dst[i] = src[i] with stores that bypass the caches. The processor then does not read dst first, and keeps other data in the
-// caches. For a large dst that is read much later. Other threads see the values after this thread calls end_streams.
-void stream(float* dst, const float* src, uint64_t numel);
+// dst[i] = sum[i] = the same sum, where dst is written past the caches. The processor then does not read dst first, and keeps
+// other data in the caches. For a large dst that is read much later; `sum` is a chunk in L1. Neither is a source. Other threads
+// see dst after this thread calls end_streams.
+void ordered_sum_streamed(float* dst, float* sum, const SumSources& sources, uint64_t offset, uint64_t numel);
 void end_streams();
 
 }  // namespace ddhost::kernels

@@ -240,6 +240,8 @@ class SharedExchange final : public ddh_exchange {
       float* const to = streams ? chunk.data() : dst + begin;
       if (straight_to_all) {
         kernels::ordered_sum_to_all(buffers_.data(), n, sum, offset + begin, numel);
+      } else if (streams) {
+        kernels::ordered_sum_streamed(dst + begin, to, sum, offset + begin, numel);
       } else {
         kernels::ordered_sum(to, sum, offset + begin, numel, add);
         for (float* b : buffers_)
@@ -249,7 +251,6 @@ class SharedExchange final : public ddh_exchange {
         const NormShare share(shared_.clock());
         norm.add_gradient(to, begin, numel, {args.ranges, args.n_ranges});
       }
-      if (streams) kernels::stream(dst + begin, to, numel);
     });
     if (streams) kernels::end_streams();
   }

@@ -263,6 +263,32 @@ TEST_CASE("sums over ranks keep the order of ranks within blocks, then of blocks
   CHECK_THROWS_AS(ordered_sum(&out, {srcs, 1, 0}, 0, 1, false), ddh::Error);
 }
 
+TEST_CASE("a sum that is written past the caches has the bits of the sum, aligned or not, and keeps a copy") {
+  constexpr uint64_t kNumel = 4093, kOffset = 3;
+  struct alignas(64) Chunk {
+    std::array<float, kNumel + 4> values{};
+  };
+  for (uint32_t n = 1; n <= 6; ++n)
+    for (const uint32_t block : {1u, 2u, 3u, 8u})
+      for (const bool rounds : {false, true})
+        for (const uint64_t shift : {uint64_t{0}, uint64_t{1}}) {
+          INFO(n << " ranks in blocks of " << block << ", rounded: " << rounds << ", shift " << shift);
+          std::vector<std::vector<float>> ranks;
+          std::vector<const float*> srcs;
+          for (uint32_t k = 0; k < n; ++k) ranks.push_back(numbers(kOffset + kNumel, 300 + k));
+          for (const auto& rank : ranks) srcs.push_back(rank.data());
+          const SumSources sources{srcs.data(), n, block, rounds};
+          std::vector<float> expected(kNumel);
+          ordered_sum(expected.data(), sources, kOffset, kNumel, false);
+          Chunk dst, kept;
+          ordered_sum_streamed(dst.values.data() + shift, kept.values.data(), sources, kOffset, kNumel);
+          ddhost::kernels::end_streams();
+          CHECK(std::memcmp(dst.values.data() + shift, expected.data(), kNumel * sizeof(float)) == 0);
+          CHECK(std::memcmp(kept.values.data(), expected.data(), kNumel * sizeof(float)) == 0);
+          CHECK(dst.values[kNumel + shift] == 0);
+        }
+}
+
 TEST_CASE("a sum over micro-batches in order equals a sum over all ranks, for any distribution") {
   constexpr uint64_t kNumel = 300;
   std::vector<std::vector<float>> grads;  // of 12 global micro-batches
