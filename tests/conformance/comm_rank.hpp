@@ -92,6 +92,8 @@ inline Outcome run_world(const std::string& transport, int world, const std::fun
   std::vector<Override> settings = {{"comm.plugin", transport, "test"}, {"model.plugin", test_plugin("toy"), "test"}};
   if (!staging_bytes.empty() && (transport == "loop" || transport == "shm"))
     settings.push_back({"comm.staging_bytes", staging_bytes, "test"});
+  if (const char* bypass = std::getenv("DDHOST_COMM_BYPASS_CACHES"))
+    settings.push_back({"comm.bypass_caches", bypass, "test"});
   const PreparedRun plan =
       prepare_run(UserConfig::read("", settings), registry,
                   {.device = {"cpu", "a test"}, .world_size = world, .has_other_launchers = others != nullptr});

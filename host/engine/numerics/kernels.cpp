@@ -228,7 +228,8 @@ void stream(float* dst, const float* src, uint64_t numel) {
   std::copy(src + whole, src + numel, dst + whole);
 }
 
-// Each value is streamed as soon as it is summed. The processor reads the next ones meanwhile, but not while it streams a chunk.
+// Each value is streamed as soon as it is summed: the processor then reads the next ones meanwhile, which it does not while it
+// streams a chunk.
 template <uint32_t kSources, uint32_t kBlock>
 void sum_and_stream(float* dst, float* sum, const Sources4& srcs, uint64_t numel) {
   const float *a = srcs[0], *b = srcs[1], *c = srcs[2], *d = srcs[3];

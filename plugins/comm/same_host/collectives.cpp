@@ -116,7 +116,7 @@ void Group::gather_pieces(const ddh_coll& c, uint32_t kind, const Pieces& pieces
     };
     const std::byte* const mine =
         length(me) > 0 ? bytes(c.send) + at : nullptr;  // a rank without a piece has no buffer
-    copy_bytes(staging(settings_.rank, r_chunk), mine, length(me));
+    stage(staging(settings_.rank, r_chunk), mine, length(me));
     publish(r_chunk, "pieces of peers");
     for (size_t r = 0; r < n; ++r) {
       const std::byte* const from = r == me ? mine : staging(static_cast<int32_t>(r), r_chunk);
@@ -161,27 +161,32 @@ void Group::reduce_in_place(const ddh_coll& c, uint64_t round, uint64_t count) {
   wait_all(kConsumed, round, "sums of peers");
 }
 
-// For each chunk: every rank copies the other ranks' parts to staging, sums its part there, and copies all parts.
+// For each chunk: every rank copies the other ranks' parts to staging, sums its part, and copies the sums of all parts. The sum
+// is made in staging, or, if staging is written past the caches, in the result first.
 void Group::reduce_staged(const ddh_coll& c, uint64_t count) {
   const uint64_t size = element_bytes(c), chunk = layout_.staging_bytes / size;
   for (uint64_t at = 0; at < count; at += chunk) {
     const uint64_t n = std::min(chunk, count - at), round = begin_round("staging");
     const std::byte* const chunk_of_mine = bytes(c.send) + at * size;
     const auto [begin, end] = part(n, settings_.rank, layout_.size);
-    copy_bytes(staging(settings_.rank, round), chunk_of_mine, begin * size);
-    copy_bytes(staging(settings_.rank, round) + end * size, chunk_of_mine + end * size, (n - end) * size);
+    std::byte* const staged = staging(settings_.rank, round);
+    stage(staged, chunk_of_mine, begin * size);
+    stage(staged + end * size, chunk_of_mine + end * size, (n - end) * size);
     publish(round, "contributions of peers");
     sources_.clear();
     for (int32_t r = 0; r < layout_.size; ++r)
       sources_.push_back((r == settings_.rank ? chunk_of_mine : staging(r, round)) + begin * size);
-    void* mine = staging(settings_.rank, round) + begin * size;
+    std::byte* const result = bytes(c.recv) + (at + begin) * size;
+    void* sum = bypasses_caches() ? result : staged + begin * size;
     ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources_.size()),
-                                 sources_.data(), 1, &mine, end - begin, initial_at(c, (at + begin) * size)});
+                                 sources_.data(), 1, &sum, end - begin, initial_at(c, (at + begin) * size)});
+    if (sum == result) stage(staged + begin * size, result, (end - begin) * size);
     mark_raise(line(settings_.rank, kSummed), round);
     wait_all(kSummed, round, "sums of peers");
     for (int32_t r = 0; r < layout_.size; ++r) {
       const auto [first, last] = part(n, r, layout_.size);
-      copy_bytes(bytes(c.recv) + (at + first) * size, staging(r, round) + first * size, (last - first) * size);
+      if (r != settings_.rank || sum != result)
+        copy_bytes(bytes(c.recv) + (at + first) * size, staging(r, round) + first * size, (last - first) * size);
     }
     consume(round);
   }
@@ -215,7 +220,7 @@ void Group::reduce_scatter(const ddh_coll& c) {
     const auto length = [&](size_t r) { return at < pieces_.size[r] ? std::min(share, pieces_.size[r] - at) : 0; };
     for (size_t r = 0; r < sources_.size(); ++r)
       if (r != me)
-        copy_bytes(staging(settings_.rank, r_chunk) + r * share, bytes(c.send) + pieces_.offset[r] + at, length(r));
+        stage(staging(settings_.rank, r_chunk) + r * share, bytes(c.send) + pieces_.offset[r] + at, length(r));
     publish(r_chunk, "contributions of peers");
     for (size_t r = 0; r < sources_.size(); ++r)
       sources_[r] =
@@ -276,7 +281,7 @@ void Group::all_to_all(const ddh_coll& c) {
     // A rank without data may have no buffer. This rank's own piece needs no staging.
     for (size_t r = 0; r < n; ++r)
       if (const uint64_t n_bytes = length(pieces_, r); r != me && n_bytes > 0)
-        copy_bytes(staging(settings_.rank, round) + r * share, bytes(c.send) + pieces_.offset[r] + at, n_bytes);
+        stage(staging(settings_.rank, round) + r * share, bytes(c.send) + pieces_.offset[r] + at, n_bytes);
     publish(round, "pieces of peers");
     for (size_t r = 0; r < n; ++r) {
       const uint64_t n_bytes = length(received_, r);
@@ -319,7 +324,7 @@ void Group::send(const ddh_coll& c) {
   uint64_t at = 0;
   do {
     *reinterpret_cast<Message*>(channel(settings_.rank)) = {c.count, c.count, c.dtype, c.dtype};
-    copy_bytes(channel(settings_.rank) + kMessageBytes, bytes(c.send) + at, std::min(chunk, size - at));
+    stage(channel(settings_.rank) + kMessageBytes, bytes(c.send) + at, std::min(chunk, size - at));
     mark_raise(line(settings_.rank, sent_to), ++sent_[peer]);
     wait(line(c.root, taken_from), sent_[peer], c.root, "the receiver");
     check_message(c, *reinterpret_cast<const Message*>(channel(settings_.rank)), settings_.rank, c.root);

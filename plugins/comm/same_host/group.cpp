@@ -142,8 +142,20 @@ uint64_t Group::begin_call(const ddh_coll& c, uint32_t kind, const void* payload
   locate(c.recv, slot.call.recv_region, slot.call.recv_offset);
   if (payload_bytes > 0) std::memcpy(slot.payload.data(), payload, payload_bytes);
   publish(round, label);
+  measure_distance(c, round);
   check_same_call(round, label);
   return round;
+}
+
+// At large calls, for which the time of a sample is nothing: to another peer each time, by the call that it has just described.
+void Group::measure_distance(const ddh_coll& c, uint64_t round) {
+  constexpr uint64_t kLargeBytes = uint64_t{64} << 10;
+  if (layout_.size == 1 || settings_.bypass_caches != BypassCaches::where_far ||
+      (c.counts == nullptr && c.count * ddh_dtype_bytes(c.dtype) < kLargeBytes))
+    return;
+  const auto others = static_cast<uint64_t>(layout_.size - 1);
+  const auto peer = static_cast<int32_t>((static_cast<uint64_t>(settings_.rank) + 1 + round % others) % (others + 1));
+  distance_.sample(&call_slot(peer, round));
 }
 
 void Group::check_same_call(uint64_t round, const char* label) const {

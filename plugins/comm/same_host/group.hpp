@@ -16,6 +16,7 @@
 #include "control.hpp"
 #include "ddh/kind/comm.h"
 #include "ddh/sdk/comm_groups.hpp"
+#include "distance.hpp"
 #include "memory.hpp"
 
 namespace same_host {
@@ -24,6 +25,7 @@ struct GroupSettings : ddh::GroupPlace {
   uint32_t reduce_block = 1;  // at least 1
   int64_t spin_us = 20;
   uint64_t staging_bytes = 1 << 20;
+  BypassCaches bypass_caches = BypassCaches::where_far;
 };
 
 // Memory that all ranks of a group map.
@@ -103,6 +105,12 @@ class Group {
   void consume(uint64_t round) { mark_raise(line(settings_.rank, kConsumed), round); }
   uint64_t begin_call(const ddh_coll& c, uint32_t kind, const void* payload, uint64_t payload_bytes);
   void check_same_call(uint64_t round, const char* label) const;
+  void measure_distance(const ddh_coll& c, uint64_t round);
+  [[nodiscard]] bool bypasses_caches() const {
+    return settings_.bypass_caches == BypassCaches::where_far ? distance_.is_far()
+                                                              : settings_.bypass_caches == BypassCaches::always;
+  }
+  void stage(std::byte* to, const std::byte* from, uint64_t n) const { stage_bytes(to, from, n, bypasses_caches()); }
 
   // A peer's buffer, if it is in a region.
   [[nodiscard]] std::byte* resolve(uint64_t region, uint64_t offset) const;
@@ -127,6 +135,7 @@ class Group {
   std::unique_ptr<Mapping> mapping_;
   std::vector<std::unique_ptr<Region>> regions_;  // by number; null = destroyed
   std::vector<std::unique_ptr<Offer>> kept_offers_;
+  PeerDistance distance_;
   uint64_t round_ = 0;
   uint32_t marks_used_ = 0;
   std::vector<uint64_t> sent_, taken_;  // chunks, per peer

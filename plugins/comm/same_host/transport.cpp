@@ -32,6 +32,7 @@ Group& Transport::make_group(ddh::GroupPlace place, uint32_t reduce_block) {
   settings.reduce_block = reduce_block;
   settings.spin_us = options.i64("spin_us");
   settings.staging_bytes = staging_bytes();
+  settings.bypass_caches = bypass_named(options.text("bypass_caches"));
   Group& group = groups_.add(std::make_unique<Group>(*memory_, rendezvous, std::move(settings), world_.load()));
   const int64_t own_bytes = static_cast<int64_t>(group.control_bytes_per_rank());
   if (host.alloc != nullptr) host.alloc->account(host.h, DDH_TAG_COMM, own_bytes);

@@ -70,6 +70,9 @@ inline constexpr ddh::Option kOptions[] = {
     {"staging_bytes", "integer", "1048576",
      R"("minimum": 65536, "maximum": 1073741824, "x-unit": "bytes", "x-affects": "memory")",
      "size of each of a rank's three buffers: two for staging, one for send"},
+    {"bypass_caches", "string", R"("auto")", R"("enum": ["auto", "always", "never"])",
+     "whether large pieces go into staging past the caches; auto: where the cores of the ranks share no cache, as "
+     "measured"},
 };
 
 }  // namespace same_host

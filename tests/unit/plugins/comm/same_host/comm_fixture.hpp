@@ -28,6 +28,7 @@ struct WorldOptions {
   uint32_t reduce_block = 0;     // 0 = one block
   int64_t staging_bytes = 4096;  // small, so that moderate sizes take many chunks
   int64_t spin_us = 20;
+  std::string bypass_caches = "auto";
 };
 
 // One rank of a world: an instance of the transport behind its C tables.
@@ -52,7 +53,10 @@ class CommRank {
                    nullptr,
                    120'000,
                    0},
-        host_({{"comm.spin_us", options.spin_us}, {"comm.staging_bytes", options.staging_bytes}}, std::move(kv)) {
+        host_({{"comm.spin_us", options.spin_us},
+               {"comm.staging_bytes", options.staging_bytes},
+               {"comm.bypass_caches", options.bypass_caches}},
+              std::move(kv)) {
     ddh::call(entry, host_.get(), &module_);
     const ddh_create create{sizeof(ddh_create), 0, host_.get(), module_->desc[0]->id, "comm"};
     ddh::call(module_->create, &create, &inst);

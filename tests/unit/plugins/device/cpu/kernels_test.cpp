@@ -3,6 +3,7 @@
 // Flat operations on the CPU: values, order of sums, aliasing, and equal bits at every vector width.
 #include "engine/numerics/kernels.hpp"
 
+#include <array>
 #include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
