@@ -36,6 +36,7 @@ struct Request {
   std::vector<uint64_t> sizes{1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
   int rounds = 5;
   bool bind = false, json = false;
+  int cores = static_cast<int>(allowed_cores().size());  // before ranks are bound
 };
 
 // What rank 0 of a world hands to the launcher, in pages that both map.
@@ -125,8 +126,17 @@ class Bench {
     return *std::max_element(all.begin(), all.end());
   }
 
+  // By as many ranks as there are cores: more would take turns, and each would measure only its own.
   void measure_memory() {
-    const MemoryRates rates = memory_rates(rank_.world, [&](const auto& pass) {
+    const int busy = std::min(rank_.world, request_.cores);
+    if (rank_.rank >= busy) {
+      for (int i = 0; i < kRatePasses; ++i) {
+        barrier();
+        static_cast<void>(slowest(0));
+      }
+      return;
+    }
+    const MemoryRates rates = memory_rates(busy, [&](const auto& pass) {
       barrier();
       const auto begin = std::chrono::steady_clock::now();
       pass();

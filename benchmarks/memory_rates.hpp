@@ -99,18 +99,19 @@ inline void update(float* __restrict p, const float* __restrict g, float* __rest
 
 }  // namespace passes
 
-// Called by each rank. `seconds(pass)` runs a pass at the same time on all ranks, and returns the time of the slowest. Of each
-// kind of pass the fastest of the rounds counts, and of two ways to write or copy the faster one.
+inline constexpr int kRateRounds = 7, kRatePasses = kRateRounds * 7;  // calls of `seconds`
+
+// Called by each rank; there are no more of them than cores. `seconds(pass)` runs a pass at the same time on all ranks, and
+// returns the time of the slowest. Of each kind of pass the fastest of the rounds counts, and of two ways the faster one.
 template <class Seconds>
 MemoryRates memory_rates(int ranks, const Seconds& seconds) {
-  constexpr int kRounds = 7;
   const RateArrays x(RateArrays::numel_of(ranks));
   volatile float keep = 0;
   MemoryRates best;
   const auto rate = [&](double& of, int bytes_of_element, const auto& pass) {
     of = std::max(of, static_cast<double>(x.numel) * bytes_of_element * ranks / seconds(pass));
   };
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kRateRounds; ++round) {
     rate(best.read, 4, [&] { keep = passes::read(x[0], x.numel); });
     rate(best.write, 4, [&] { std::fill_n(x[0], x.numel, 1.0F); });
     rate(best.write, 4, [&] { passes::stream(x[0], nullptr, x.numel); });
@@ -123,9 +124,10 @@ MemoryRates memory_rates(int ranks, const Seconds& seconds) {
   return best;
 }
 
-// Of as many threads as ranks, each on a core of its own where there are enough.
+// Of as many threads as ranks, each on a core of its own, but no more than cores.
 inline MemoryRates memory_rates_of_threads(int ranks) {
   const std::vector<int> cores = allowed_cores();
+  ranks = std::min(ranks, static_cast<int>(cores.size()));
   std::barrier together(ranks);
   std::vector<double> taken(static_cast<size_t>(ranks));
   MemoryRates out;

@@ -23,19 +23,17 @@ void fence() {
 
 void PeerDistance::sample(const void* line) {
   using Clock = std::chrono::steady_clock;
-  constexpr uint32_t kFarNs = 130;  // with about 30 of the clock and the fences
+  constexpr int64_t kFarNs = 130;  // with about 30 of the clock and the fences
   fence();
   const auto begin = Clock::now();
   fence();
   static_cast<void>(*static_cast<const volatile std::byte*>(line));
   fence();
   const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
-  last_ns_[samples_++ % last_ns_.size()] = static_cast<uint32_t>(std::clamp<int64_t>(ns, 0, UINT32_MAX));
-  std::array<uint32_t, 7> sorted = last_ns_;
-  const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(std::min(samples_, sorted.size()));
-  const auto middle = sorted.begin() + (end - sorted.begin()) / 2;
-  std::nth_element(sorted.begin(), middle, end);
-  is_far_ = *middle > kFarNs;
+  is_far_sample_[samples_++ % is_far_sample_.size()] = ns > kFarNs;
+  const size_t n = std::min(samples_, is_far_sample_.size());
+  const auto far = static_cast<size_t>(std::count(is_far_sample_.begin(), is_far_sample_.end(), true));
+  is_far_ = 3 * far >= n;
 }
 
 void stage_bytes(std::byte* to, const std::byte* from, uint64_t n, bool bypasses_caches) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// same_host/distance.hpp: how far the cores of a group's ranks are from each other, by the time in which a core gets a line that
-// another one has just written. Cores that share a cache take less than 100 ns, those of different dies or sockets more. In a
+// same_host/distance.hpp: how far the cores of a group's ranks are from each other, by the time in which a core gets a line
+// that another has just written. Cores that share a cache take less than 100 ns, those of different dies or sockets more. In a
 // virtual machine the system's description of the processor does not say so, and cores may move.
 #pragma once
 
@@ -22,11 +22,11 @@ class PeerDistance {
  public:
   // Reads a line that a peer has written since this core last read it.
   void sample(const void* line);
-  // By the median of the last samples.
+  // Whether a third of the last samples were far. Others were taken while both ranks were on one core.
   [[nodiscard]] bool is_far() const { return is_far_; }
 
  private:
-  std::array<uint32_t, 7> last_ns_{};
+  std::array<bool, 7> is_far_sample_{};  // the last ones
   size_t samples_ = 0;
   bool is_far_ = false;
 };
