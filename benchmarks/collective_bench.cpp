@@ -294,13 +294,14 @@ class Bench {
   std::vector<float> send_, recv_;
 };
 
-// Microseconds that memory takes at least, while all ranks use it: each rank's buffers are read and written once. A window's
-// all_gather moves nothing.
+// Microseconds that memory takes at least, while all ranks use it, for what they give and get: each byte is read and written
+// once. A window's all_gather moves nothing.
 double floor_us(const Operation& operation, uint64_t bytes, int world, const MemoryRates& rates) {
   const std::string name = operation.name;
   if (operation.in_windows && name == "all_gather") return 0;
-  const double read = static_cast<double>(bytes) * world;  // all but reduce_scatter fill a buffer on each rank
-  return rates.seconds(read, name == "reduce_scatter" ? static_cast<double>(bytes) : read) * 1e6;
+  const auto of_one = static_cast<double>(bytes), of_all = of_one * world;
+  const bool gives_one = name == "all_gather" || name == "broadcast";  // all pieces together, or the root's
+  return rates.seconds(gives_one ? of_one : of_all, name == "reduce_scatter" ? of_one : of_all) * 1e6;
 }
 
 std::vector<std::string> words_of(const std::string& list) {

@@ -5,6 +5,7 @@
 # take no more than 512 KiB of memory and less than 1 % of the run's processor time, and the page must still answer who knows
 # its address. Memory is measured while nobody looks at the page, because it draws longer curves the longer somebody looks.
 # Requests with the secret have the same limit of time. The page also stays where it is when the ranks start again.
+import ctypes
 import json
 import os
 import random
@@ -25,11 +26,18 @@ def fail(sentence):
     sys.exit("FAILED: " + sentence)
 
 
+def without_huge_pages():
+    """Of the process that it is called in, and of those that this one starts: one would count as 2 MiB."""
+    PR_SET_THP_DISABLE = 41
+    ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
+
+
 def start(build, folder, page, more=()):
     words = [os.path.join(build, "ddhost"), "--model", os.path.join(build, "tests", "plugins", "toy.so"), "--nproc", "2",
              "train.steps=1000000000", "monitor.every=100", "checkpoint.on_exit=false", "run.quiet=true",
              "run.dir=" + folder] + (["--page", "127.0.0.1:0"] if page else []) + list(more)
-    run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                           preexec_fn=without_huge_pages)
     if not page:
         return run, None, None
     for line in run.stderr:
@@ -234,9 +242,13 @@ def flood(run, folder, port, token, number):
     """Hostile requests, and nobody looks at the page."""
     thread = page_thread(run.pid)
     end = time.time() + 60
-    while not os.path.exists(os.path.join(folder, "metrics.jsonl")) and time.time() < end:  # what the start needs is freed
+    while not os.path.exists(os.path.join(folder, "metrics.jsonl")):  # what the start needs is freed by then
+        if time.time() > end:
+            fail("the run has not begun its steps after a minute")
         time.sleep(0.2)
-    before, most, cpu, of_run, began = memory_kib(run.pid), [], cpu_of(thread), cpu_of_run(run.pid), time.time()
+    time.sleep(1)
+    before, cpu, of_run, began = memory_kib(run.pid), cpu_of(thread), cpu_of_run(run.pid), time.time()
+    most = [before]
     clients = Clients(port, token)
     workers = send(clients, number)
     while any(worker.is_alive() for worker in workers):

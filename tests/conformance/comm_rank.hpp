@@ -92,7 +92,7 @@ inline Outcome run_world(const std::string& transport, int world, const std::fun
   std::vector<Override> settings = {{"comm.plugin", transport, "test"}, {"model.plugin", test_plugin("toy"), "test"}};
   if (!staging_bytes.empty() && (transport == "loop" || transport == "shm"))
     settings.push_back({"comm.staging_bytes", staging_bytes, "test"});
-  if (const char* bypass = std::getenv("DDHOST_COMM_BYPASS_CACHES"))
+  if (const char* bypass = std::getenv("DDHOST_COMM_BYPASS_CACHES"); bypass != nullptr && transport == "shm")
     settings.push_back({"comm.bypass_caches", bypass, "test"});
   const PreparedRun plan =
       prepare_run(UserConfig::read("", settings), registry,

@@ -35,6 +35,7 @@ DDH_SIMD_INLINE T source_at(const float* a, const float* b, const float* c, cons
   if constexpr (std::is_same_v<T, float>) {
     return kRound ? ddh::Bf16::to_f32(ddh::Bf16::from_f32(source[i])) : source[i];
   } else {
+    static_assert(!kRound, "vectors are not rounded");
     T four;
     std::memcpy(&four, source + i, sizeof four);
     return four;

@@ -40,9 +40,9 @@ void ordered_sum(float* dst, const SumSources& sources, uint64_t offset, uint64_
 void ordered_sum_to_all(float* const* dsts, uint32_t n_dsts, const SumSources& sources, uint64_t offset,
                         uint64_t numel);
 
-// dst[i] = sum[i] = the same sum, where dst is written past the caches. The processor then does not read dst first, and keeps
-// other data in the caches. For a large dst that is read much later; `sum` is a chunk in L1. Neither is a source. Other threads
-// see dst after this thread calls end_streams.
+// dst[i] = sum[i] = the sum as of ordered_sum, not accumulated. dst is written past the caches: the processor then does not
+// read it first, and keeps other data in the caches. For a large dst that is read much later; `sum` is a chunk in L1. Neither
+// is a source. Other threads see dst after this thread calls end_streams.
 void ordered_sum_streamed(float* dst, float* sum, const SumSources& sources, uint64_t offset, uint64_t numel);
 void end_streams();
 

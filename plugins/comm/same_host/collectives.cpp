@@ -162,7 +162,7 @@ void Group::reduce_in_place(const ddh_coll& c, uint64_t round, uint64_t count) {
 }
 
 // For each chunk: every rank copies the other ranks' parts to staging, sums its part, and copies the sums of all parts. The sum
-// is made in staging, or, if staging is written past the caches, in the result first.
+// is made in staging. One that goes there past the caches is made in the result first.
 void Group::reduce_staged(const ddh_coll& c, uint64_t count) {
   const uint64_t size = element_bytes(c), chunk = layout_.staging_bytes / size;
   for (uint64_t at = 0; at < count; at += chunk) {
@@ -177,15 +177,16 @@ void Group::reduce_staged(const ddh_coll& c, uint64_t count) {
     for (int32_t r = 0; r < layout_.size; ++r)
       sources_.push_back((r == settings_.rank ? chunk_of_mine : staging(r, round)) + begin * size);
     std::byte* const result = bytes(c.recv) + (at + begin) * size;
-    void* sum = bypasses_caches() ? result : staged + begin * size;
+    const bool is_in_result = bypasses_caches((end - begin) * size);
+    void* sum = is_in_result ? result : staged + begin * size;
     ordered_sum::ordered_reduce({c.dtype, c.op, settings_.reduce_block, static_cast<uint32_t>(sources_.size()),
                                  sources_.data(), 1, &sum, end - begin, initial_at(c, (at + begin) * size)});
-    if (sum == result) stage(staged + begin * size, result, (end - begin) * size);
+    if (is_in_result) stage(staged + begin * size, result, (end - begin) * size);
     mark_raise(line(settings_.rank, kSummed), round);
     wait_all(kSummed, round, "sums of peers");
     for (int32_t r = 0; r < layout_.size; ++r) {
       const auto [first, last] = part(n, r, layout_.size);
-      if (r != settings_.rank || sum != result)
+      if (r != settings_.rank || !is_in_result)
         copy_bytes(bytes(c.recv) + (at + first) * size, staging(r, round) + first * size, (last - first) * size);
     }
     consume(round);

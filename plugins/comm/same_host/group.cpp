@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 
 #include "ddh/sdk/plugin.hpp"
 
@@ -147,15 +148,17 @@ uint64_t Group::begin_call(const ddh_coll& c, uint32_t kind, const void* payload
   return round;
 }
 
-// At large calls, for which the time of a sample is nothing: to another peer each time, by the call that it has just described.
+// At large calls, whose time a sample does not change. Peers take turns. The line is the description of the call, which the
+// peer has just written.
 void Group::measure_distance(const ddh_coll& c, uint64_t round) {
   constexpr uint64_t kLargeBytes = uint64_t{64} << 10;
-  if (layout_.size == 1 || settings_.bypass_caches != BypassCaches::where_far ||
-      (c.counts == nullptr && c.count * ddh_dtype_bytes(c.dtype) < kLargeBytes))
-    return;
+  if (layout_.size == 1 || settings_.bypass_caches != BypassCaches::automatic) return;
+  uint64_t count = c.count;
+  if (c.counts != nullptr) count = std::accumulate(c.counts, c.counts + layout_.size, uint64_t{0});
+  if (count * ddh_dtype_bytes(c.dtype) < kLargeBytes) return;
   const auto others = static_cast<uint64_t>(layout_.size - 1);
-  const auto peer = static_cast<int32_t>((static_cast<uint64_t>(settings_.rank) + 1 + round % others) % (others + 1));
-  distance_.sample(&call_slot(peer, round));
+  const uint64_t peer = (static_cast<uint64_t>(settings_.rank) + 1 + distance_.samples() % others) % (others + 1);
+  distance_.add(PeerDistance::time_of(&call_slot(static_cast<int32_t>(peer), round)));
 }
 
 void Group::check_same_call(uint64_t round, const char* label) const {

@@ -25,7 +25,7 @@ struct GroupSettings : ddh::GroupPlace {
   uint32_t reduce_block = 1;  // at least 1
   int64_t spin_us = 20;
   uint64_t staging_bytes = 1 << 20;
-  BypassCaches bypass_caches = BypassCaches::where_far;
+  BypassCaches bypass_caches = BypassCaches::automatic;
 };
 
 // Memory that all ranks of a group map.
@@ -106,11 +106,12 @@ class Group {
   uint64_t begin_call(const ddh_coll& c, uint32_t kind, const void* payload, uint64_t payload_bytes);
   void check_same_call(uint64_t round, const char* label) const;
   void measure_distance(const ddh_coll& c, uint64_t round);
-  [[nodiscard]] bool bypasses_caches() const {
-    return settings_.bypass_caches == BypassCaches::where_far ? distance_.is_far()
-                                                              : settings_.bypass_caches == BypassCaches::always;
+  // Whether so many bytes go into staging past the caches. It stays within a call.
+  [[nodiscard]] bool bypasses_caches(uint64_t n_bytes) const {
+    return n_bytes >= kLargeCopyBytes && (settings_.bypass_caches == BypassCaches::always ||
+                                          (settings_.bypass_caches == BypassCaches::automatic && distance_.is_far()));
   }
-  void stage(std::byte* to, const std::byte* from, uint64_t n) const { stage_bytes(to, from, n, bypasses_caches()); }
+  void stage(std::byte* to, const std::byte* from, uint64_t n) const { stage_bytes(to, from, n, bypasses_caches(n)); }
 
   // A peer's buffer, if it is in a region.
   [[nodiscard]] std::byte* resolve(uint64_t region, uint64_t offset) const;

@@ -72,7 +72,7 @@ inline constexpr ddh::Option kOptions[] = {
      "size of each of a rank's three buffers: two for staging, one for send"},
     {"bypass_caches", "string", R"("auto")", R"("enum": ["auto", "always", "never"])",
      "whether large pieces go into staging past the caches; auto: where the cores of the ranks share no cache, as "
-     "measured"},
+     "measured at large collectives"},
 };
 
 }  // namespace same_host

@@ -306,11 +306,12 @@ TEST_CASE("collectives give the bits of the reference in every world") {
   });
 }
 
-TEST_CASE("large collectives go through staging in many chunks and give the same bits") {
+TEST_CASE("large collectives go through staging in many chunks, past the caches or not, and give the same bits") {
   const TransportUnderTest& transport = GENERATE(kLoop, kShm);
   const int32_t size = GENERATE(2, 3);
+  const char* const bypass = GENERATE("never", "always", "auto");
   require_world(transport, size, [&](CommRank& c) { algebra(c, static_cast<uint32_t>(c.size), {kLargest}); },
-                {.staging_bytes = 65536});
+                {.staging_bytes = 65536, .bypass_caches = bypass});
 }
 
 TEST_CASE("sums follow blocks of reduce_block ranks") {

@@ -3,6 +3,7 @@
 // Copies into staging, and the distance of cores that decides how they are made.
 #include "comm/same_host/distance.hpp"
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -33,16 +34,33 @@ TEST_CASE("a copy into staging is whole and no longer, past the caches and not, 
         }
 }
 
-TEST_CASE("a line of this core's own cache is not far") {
+TEST_CASE("peers are far if a third of the last samples are, of three at least") {
+  constexpr int64_t kNear = 40, kFar = 130;
   PeerDistance distance;
+  const auto after = [&](const std::vector<int64_t>& samples) {
+    for (const int64_t ns : samples) distance.add(ns);
+    return distance.is_far();
+  };
   CHECK_FALSE(distance.is_far());
+  CHECK_FALSE(after({kFar, kFar}));
+  CHECK(after({kNear}));
+  CHECK(after({kNear, kNear, kNear, kFar}));  // 3 of the last 7
+  CHECK_FALSE(after({kNear}));                // 2 of them
+  CHECK_FALSE(after({kNear, kNear, kNear, kNear, 0}));
+  CHECK(after({kFar, kFar, kFar}));
+  CHECK(distance.samples() == 16);
+}
+
+TEST_CASE("the time of a line of this core's own cache is short") {
   alignas(64) std::array<std::byte, 64> line{};
-  for (int i = 0; i < 50; ++i) distance.sample(line.data());
-  CHECK_FALSE(distance.is_far());
+  std::vector<int64_t> ns;
+  for (int i = 0; i < 101; ++i) ns.push_back(PeerDistance::time_of(line.data()));
+  std::nth_element(ns.begin(), ns.begin() + 50, ns.end());
+  CHECK(ns[50] < 60);
 }
 
 TEST_CASE("the names of comm.bypass_caches have their meaning") {
   CHECK(same_host::bypass_named("always") == same_host::BypassCaches::always);
   CHECK(same_host::bypass_named("never") == same_host::BypassCaches::never);
-  CHECK(same_host::bypass_named("auto") == same_host::BypassCaches::where_far);
+  CHECK(same_host::bypass_named("auto") == same_host::BypassCaches::automatic);
 }
