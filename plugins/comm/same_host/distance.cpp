@@ -35,7 +35,7 @@ void PeerDistance::add(int64_t ns) {
   is_far_sample_[samples_++ % is_far_sample_.size()] = ns > kFarNs;
   const uint64_t n = std::min<uint64_t>(samples_, is_far_sample_.size());
   const auto far = static_cast<uint64_t>(std::count(is_far_sample_.begin(), is_far_sample_.end(), true));
-  is_far_ = n >= kLeast && 3 * far >= n;
+  is_far_.store(n >= kLeast && 3 * far >= n, std::memory_order_relaxed);
 }
 
 void stage_bytes(std::byte* to, const std::byte* from, uint64_t n, bool bypasses_caches) {

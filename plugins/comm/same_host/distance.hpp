@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -29,13 +30,13 @@ class PeerDistance {
   void add(int64_t ns);
   // Whether at least a third of the last samples were far, of three or more. The others may have been taken while both
   // ranks were on one core, or after a third rank had got the line.
-  [[nodiscard]] bool is_far() const { return is_far_; }
+  [[nodiscard]] bool is_far() const { return is_far_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint64_t samples() const { return samples_; }
 
  private:
   std::array<bool, 7> is_far_sample_{};  // the last ones
   uint64_t samples_ = 0;
-  bool is_far_ = false;
+  std::atomic<bool> is_far_{false};  // a message may be sent by another thread than collectives
 };
 
 // Copies into staging, whose readers are other cores. A copy past the caches is the faster way if these are far: they get a
