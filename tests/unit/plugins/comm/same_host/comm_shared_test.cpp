@@ -60,14 +60,16 @@ TEST_CASE("some ranks may take a buffer in a region and others their own memory"
   require_world(transport, 2, [](CommRank& c) {
     // Mixed: rank 0 reduces from a region, rank 1 from its own memory.
     constexpr uint64_t kCount = 6000;
-    auto* x = c.region<float>("mixed", kCount * sizeof(float), c.world());
+    auto* x = c.region<float>("mixed", 2 * kCount * sizeof(float), c.world());
     std::vector<float> own(kCount, 2.0F), out(kCount);
     if (c.rank == 0) std::fill_n(x, kCount, 3.0F);
     c.barrier();
     c.run(c.backend->all_reduce, c.coll(DDH_F32, c.rank == 0 ? x : own.data(), out.data(), kCount));
     expect(std::all_of(out.begin(), out.end(), [](float v) { return v == 5.0F; }), "mixed all_reduce is wrong");
     c.run(c.backend->all_gather,
-          c.coll(DDH_F32, c.rank == 0 ? x : own.data(), c.rank == 0 ? out.data() : x, kCount / 2));
+          c.coll(DDH_F32, c.rank == 0 ? x : own.data(), c.rank == 0 ? out.data() : x + kCount, kCount / 2));
+    const float* const got = c.rank == 0 ? out.data() : x + kCount;
+    for (uint64_t i = 0; i < kCount; ++i) expect(got[i] == (i < kCount / 2 ? 3.0F : 2.0F), "mixed all_gather is wrong");
     c.barrier();
   });
 }

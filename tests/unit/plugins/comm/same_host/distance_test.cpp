@@ -53,10 +53,9 @@ TEST_CASE("peers are far if a third of the last samples are, of three at least")
 
 TEST_CASE("the time of a line of this core's own cache is short") {
   alignas(64) std::array<std::byte, 64> line{};
-  std::vector<int64_t> ns;
-  for (int i = 0; i < 101; ++i) ns.push_back(PeerDistance::time_of(line.data()));
-  std::nth_element(ns.begin(), ns.begin() + 50, ns.end());
-  CHECK(ns[50] < 60);
+  int64_t least_ns = INT64_MAX;  // others may use this core
+  for (int i = 0; i < 101; ++i) least_ns = std::min(least_ns, PeerDistance::time_of(line.data()));
+  CHECK(least_ns < 60);
 }
 
 TEST_CASE("the names of comm.bypass_caches have their meaning") {
