@@ -106,7 +106,7 @@ class Group {
   uint64_t begin_call(const ddh_coll& c, uint32_t kind, const void* payload, uint64_t payload_bytes);
   void check_same_call(uint64_t round, const char* label) const;
   void measure_distance(const ddh_coll& c, uint64_t round);
-  // Whether so many bytes go into staging past the caches. It stays within a call.
+  // Whether a copy of `n_bytes` into staging bypasses the caches. The answer does not change during a collective.
   [[nodiscard]] bool bypasses_caches(uint64_t n_bytes) const {
     return n_bytes >= kLargeCopyBytes && (settings_.bypass_caches == BypassCaches::always ||
                                           (settings_.bypass_caches == BypassCaches::automatic && distance_.is_far()));
