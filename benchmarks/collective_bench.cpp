@@ -27,8 +27,9 @@ using namespace ddhost;
 using namespace ddhost::bench;
 using test::CommRank;
 
-constexpr size_t kMostRows = 512, kMostWindows = 64;
-constexpr uint64_t kSetBytes = 64;  // buffers begin at multiples of it
+constexpr size_t kMostRows = 512;
+constexpr size_t kMostWindows = kMostFirstCalls;  // each window has a first call, which makes its pages
+constexpr uint64_t kSetBytes = 64;                // buffers begin at multiples of it
 
 struct Request {
   std::vector<std::string> transports{"shm", "gloo"};
@@ -153,28 +154,14 @@ class Bench {
     if (name == "all_to_all") return table.all_to_all;
     return table.broadcast;
   }
-  struct Timed {
-    double us;            // of a call, on the slowest rank
-    uint64_t last_index;  // that a call was given
-  };
-  // As many calls as take about 20 ms, but at most 10,000. The first calls make links, staging and pages; of windows, there is
-  // one for each.
   template <class Call>
-  Timed timed(uint64_t bytes, Call&& call) {
-    constexpr double kSampleUs = 20'000, kMostCalls = 10'000;
-    const auto of_calls = [&](uint64_t first, uint64_t n) {
+  TimedCalls timed(uint64_t bytes, Call&& call) {
+    return timed_calls(arena_bytes() / bytes, bytes, [&](uint64_t first, uint64_t n) {
       barrier();
       const auto begin = std::chrono::steady_clock::now();
       for (uint64_t c = first; c < first + n; ++c) call(c);
       return slowest(us_since(begin) / static_cast<double>(n));
-    };
-    const uint64_t n_first = std::clamp<uint64_t>(arena_bytes() / bytes, 1, kMostWindows);
-    static_cast<void>(of_calls(0, n_first));
-    const uint64_t n_second = std::clamp<uint64_t>((4 << 20) / bytes, 1, kMostWindows);
-    const double us = of_calls(n_first, n_second);
-    const auto n = static_cast<uint64_t>(std::clamp(kSampleUs / us, 1.0, kMostCalls));
-    const uint64_t first = n_first + n_second;
-    return {of_calls(first, n), first + n - 1};
+    });
   }
 
   Shared::Sample private_memory(const std::string& name, uint64_t bytes) {

@@ -4,12 +4,13 @@
     python3 benchmarks/gpt_vs_peers.py --python PEER_PYTHON [--dtype bf16] [--peers torch:ddp,deepspeed:zero3] [--pairs 5]
 
 PEER_PYTHON is a Python with torch and numpy, and for its peers deepspeed. Peers are torch:ddp, torch:ddp_compiled, torch:fsdp2
-and deepspeed:zero1 to zero3, and with --peers also deepspeed:zero2_offload and deepspeed:zero3_offload. A rank has one thread.
-Each round runs every peer once and every strategy once. The tables give the median milliseconds of a step, the tokens per
-second of all ranks, and ratios paired by round: median (lowest .. highest). A run that fails is named, the others count, and
-the exit code is 1.
+and deepspeed:zero1 to zero3, and with --peers also deepspeed:zero2_offload and deepspeed:zero3_offload. A peer with
+"+jemalloc", such as torch:ddp+jemalloc, has jemalloc as its allocator. A rank has one thread. Each round runs every peer once
+and every strategy once. The tables give the median milliseconds of a step, the tokens per second of all ranks, and ratios
+paired by round: median (lowest .. highest). A run that fails is named, the others count, and the exit code is 1.
 """
 import argparse
+import ctypes.util
 import json
 import os
 import pathlib
@@ -19,6 +20,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+JEMALLOC = "+jemalloc"  # after a peer
 PEERS = ["torch:ddp", "torch:ddp_compiled", "torch:fsdp2", "deepspeed:zero1", "deepspeed:zero2", "deepspeed:zero3"]
 RUN_FAILED = (SystemExit, ValueError, LookupError, OSError)  # a run ended badly, or did not print its numbers
 SCHEMES = ["ddp", "zero1", "zero2", "zero3", "fsdp"]
@@ -41,8 +43,20 @@ def output_of(command, env=None):
     return done.stdout
 
 
+def jemalloc():
+    """The environment of a program with jemalloc as its allocator, which keeps freed pages and asks for huge ones. Empty: there
+    is no jemalloc."""
+    library = ctypes.util.find_library("jemalloc")
+    return {"LD_PRELOAD": library, "MALLOC_CONF": "thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1"} if library else {}
+
+
+def require_jemalloc():
+    if not jemalloc():
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: there is no jemalloc; run ./dev setup --peers, or leave it out")
+
+
 def run_peer(args, peer, tokens):
-    library, strategy = peer.split(":")
+    library, strategy = peer.removesuffix(JEMALLOC).split(":")
     command = [args.python, "-m", "torch.distributed.run", "--nproc_per_node", str(args.nproc),
                str(ROOT / f"benchmarks/peers/{library}_gpt.py"), "--strategy", strategy, "--dtype", args.dtype,
                "--size", args.size, "--context", str(args.context), "--micro-batch", str(args.micro_batch),
@@ -50,8 +64,8 @@ def run_peer(args, peer, tokens):
                "--tokens", str(tokens)]
     folder = str(pathlib.Path(args.python).absolute().parent)  # DeepSpeed looks for ninja there
     env = dict(os.environ, OMP_NUM_THREADS="1", DS_ACCELERATOR="cpu", PATH=folder + os.pathsep + os.environ["PATH"])
-    if args.peer_preload:
-        env["LD_PRELOAD"] = args.peer_preload
+    if peer.endswith(JEMALLOC):
+        env |= jemalloc()
     rows = [line for line in output_of(command, env).splitlines() if line.startswith('{"step_ms"')]
     return statistics.median(json.loads(rows[-1])["step_ms"])
 
@@ -157,9 +171,10 @@ def main():
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--peer-preload", default="", help="a library to preload into the peers (their allocator)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
+    if any(peer.endswith(JEMALLOC) for peer in args.peers):
+        require_jemalloc()
     if args.peers:
         require_torch(args.python)
 

@@ -107,4 +107,25 @@ struct Steal {
 };
 inline constexpr double kMostSteal = 5;  // percent; a row with more is marked
 
+struct TimedCalls {
+  double us;            // of a call
+  uint64_t last_index;  // that a call was given
+};
+
+// The time of a collective's call, from as many calls as take about 20 ms, but at most 10,000. The first calls make links,
+// staging and pages: one for each of `n_buffers`, which calls take in turn. us_of_calls(first, n): the mean time of the calls
+// first to first + n - 1, on the slowest rank.
+constexpr uint64_t kMostFirstCalls = 64;
+template <class UsOfCalls>
+TimedCalls timed_calls(uint64_t n_buffers, uint64_t bytes, UsOfCalls&& us_of_calls) {
+  constexpr double kSampleUs = 20'000, kMostCalls = 10'000;
+  const uint64_t n_first = std::clamp<uint64_t>(n_buffers, 1, kMostFirstCalls);
+  static_cast<void>(us_of_calls(uint64_t{0}, n_first));
+  const uint64_t n_second = std::clamp<uint64_t>((4 << 20) / bytes, 1, kMostFirstCalls);
+  const double us = us_of_calls(n_first, n_second);
+  const auto n = static_cast<uint64_t>(std::clamp(kSampleUs / us, 1.0, kMostCalls));
+  const uint64_t first = n_first + n_second;
+  return {us_of_calls(first, n), first + n - 1};
+}
+
 }  // namespace ddhost::bench

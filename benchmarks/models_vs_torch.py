@@ -56,7 +56,7 @@ Round = collections.namedtuple("Round", "ours theirs run_dir")  # milliseconds o
 
 
 def run_peer(args, world, script, words):
-    env = dict(os.environ, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
+    env = dict(os.environ, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1") | (gpt_vs_peers.jemalloc() if args.jemalloc else {})
     out = output_of([args.python, "-m", "torch.distributed.run", "--nproc_per_node", world, "--master_port",
                      random.randrange(20_000, 40_000), ROOT / "benchmarks/peers" / script, *words], env)
     return json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
@@ -146,7 +146,7 @@ def speed_row(name, world, peer, rounds):
 
 
 def compare(args):
-    peer = "torch.compile" if args.compile else "PyTorch"
+    peer = ("torch.compile" if args.compile else "PyTorch") + (" with jemalloc" if args.jemalloc else "")
     rows, failed = [], []
     if not args.json:
         show_head(peer)
@@ -230,6 +230,7 @@ def main():
     parser.add_argument("--models", type=lambda text: text.split(","), default=SHORT, help=", ".join(MODELS))
     parser.add_argument("--worlds", type=lambda text: [int(w) for w in text.split(",")], default=[1, 2])
     parser.add_argument("--compile", action="store_true", help="the peer is compiled by torch.compile, else eager")
+    parser.add_argument("--jemalloc", action="store_true", help="the peer's allocator is jemalloc")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--warmup", type=int, default=3)
@@ -245,6 +246,8 @@ def main():
     if args.json and (args.train or args.until > 0):
         parser.error("--json goes with neither --train nor --until; leave it out")
     gpt_vs_peers.require_torch(args.python)
+    if args.jemalloc:
+        gpt_vs_peers.require_jemalloc()
     (train if args.train else until if args.until > 0 else compare)(args)
 
 

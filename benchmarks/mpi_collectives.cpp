@@ -56,21 +56,15 @@ class Bench {
   void time(const std::string& name, size_t bytes, const std::function<void(const float*, float*)>& call) {
     const size_t n = bytes / sizeof(float), sets = send_.size() / n;
     const auto offset = [&](size_t c) { return c * (sets / 3 + 1) % sets * n; };
-    // As in collective_bench: as many calls as take about 20 ms, but at most 10,000.
-    const auto us_of_calls = [&](size_t first, size_t count) {
+    const auto [us, last] = ddhost::bench::timed_calls(sets, bytes, [&](uint64_t first, uint64_t count) {
       MPI_Barrier(MPI_COMM_WORLD);
       const double begin = MPI_Wtime();
       for (size_t c = first; c < first + count; ++c) call(send_.data() + offset(c), recv_.data() + offset(c));
       double mine = (MPI_Wtime() - begin) / static_cast<double>(count) * 1e6, slowest = 0;
       MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
       return slowest;
-    };
-    const size_t n_first = std::clamp<size_t>(send_.size() / n, 1, 64);  // they make links and pages
-    us_of_calls(0, n_first);
-    const size_t n_second = std::clamp<size_t>((size_t{4} << 20) / bytes, 1, 64);
-    const auto calls = static_cast<size_t>(std::clamp(20'000 / us_of_calls(n_first, n_second), 1.0, 10'000.0));
-    const size_t first = n_first + n_second, checked = first + calls;  // another call, which must write each element
-    const double us = us_of_calls(first, calls);
+    });
+    const size_t checked = last + 1;  // another call, which must write each element
     std::fill_n(recv_.data() + offset(checked), n, std::numeric_limits<float>::quiet_NaN());
     call(send_.data() + offset(checked), recv_.data() + offset(checked));
     check(name, n, offset(checked));

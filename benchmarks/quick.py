@@ -129,7 +129,7 @@ def step_rows(python):
     with tempfile.TemporaryDirectory() as folder:
         for size, vocab, context, micro_batch, dtype, steps, strategies in STEPS:
             args = argparse.Namespace(nproc=RANKS, size=size, vocab=vocab, context=context, micro_batch=micro_batch,
-                                      dtype=dtype, steps=steps, warmup=2, python=python, peer_preload="")
+                                      dtype=dtype, steps=steps, warmup=2, python=python)
             tokens = pathlib.Path(folder) / f"{vocab}.bin"
             gpt_vs_peers.make_tokens(tokens, vocab)
             products_ms, update_ns, parameters = limit_of(size, vocab, context * micro_batch, dtype)

@@ -4,7 +4,8 @@
 
     ./dev bench [--only quick,growth] [--json] [--charts FOLDER]
 
-Parts with peers run where DDHOST_PEER_PYTHON names a Python that has their modules, else they are left out, and the reason is printed.
+Parts with peers run where DDHOST_PEER_PYTHON names a Python that has their modules, else they are left out, and the reason is
+printed.
 `--json` prints one object: a part's own object under its name. `--charts FOLDER` draws each table as
 FOLDER/performance_TABLE.svg. A part that fails is named, the others run, and the exit code is 1.
 """
@@ -69,9 +70,9 @@ def boundary_charts(found):
                                                           for row in found["rows"]])}
 
 
-def gpt_charts(found):
+def gpt_charts(found, name=None):
     rows = [(row["row"], {"peer" if row["is_peer"] else "ours": row["step_ms"]}) for row in found["rows"]]
-    return {f"gpt_{found['dtype']}": chart(f"GPT, {found['dtype']}, on {found['ranks']} ranks", "ms of a step", rows)}
+    return {name or f"gpt_{found['dtype']}": chart(f"GPT, {found['dtype']}, on {found['ranks']} ranks", "ms of a step", rows)}
 
 
 def model_charts(found):
@@ -91,8 +92,8 @@ def quick_charts(found):
     return quick.charts_of(tables)
 
 
-# show: prints what a part found; charts: {name: the text of a chart}; modules: of its peers' Python.
-Part = collections.namedtuple("Part", "command show charts modules", defaults=([],))
+# show: prints what a part found; charts: {name: the text of a chart}; modules: of its peers' Python; jemalloc: it is needed.
+Part = collections.namedtuple("Part", "command show charts modules jemalloc", defaults=([], False))
 GPT_MODULES = ["torch", "numpy", "deepspeed"]
 PARTS = {
     "quick": Part(["quick.py"], lambda found: quick.show(False, found["machine"], found["rows"]), quick_charts),
@@ -102,6 +103,9 @@ PARTS = {
     "promises": Part(["promises.py"], lambda found: promises.show(found["rows"]), promise_charts),
     "gpt_fp32": Part(["gpt_vs_peers.py", "--pairs", "3"], gpt_vs_peers.show, gpt_charts, GPT_MODULES),
     "gpt_bf16": Part(["gpt_vs_peers.py", "--pairs", "3", "--dtype", "bf16"], gpt_vs_peers.show, gpt_charts, GPT_MODULES),
+    "gpt_jemalloc": Part(["gpt_vs_peers.py", "--pairs", "3", "--strategies", "ddp,zero1,zero3", "--peers",
+                          ",".join(peer + gpt_vs_peers.JEMALLOC for peer in gpt_vs_peers.PEERS)], gpt_vs_peers.show,
+                         lambda found: gpt_charts(found, "gpt_jemalloc"), GPT_MODULES, jemalloc=True),
     "models_eager": Part(["models_vs_torch.py"], show_models, model_charts, quick.MODEL_MODULES),
     "models_compiled": Part(["models_vs_torch.py", "--compile", "--tolerance", "0.1"], show_models, model_charts,
                             quick.MODEL_MODULES)}
@@ -134,6 +138,9 @@ def run_parts(names, args, python):
                 continue
             if missing := quick.missing_of(python, part.modules):
                 quick.left_out(name, f"there is no {missing} in {python}; ./dev setup --peers installs it")
+                continue
+            if part.jemalloc and not gpt_vs_peers.jemalloc():
+                quick.left_out(name, "there is no jemalloc; ./dev setup --peers installs it")
                 continue
             print(f"== {name}", file=sys.stderr if args.json else sys.stdout, flush=True)
             found, is_whole = run(part, python)

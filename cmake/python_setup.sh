@@ -30,14 +30,15 @@ assert torch.__version__.split('+')[0] == '$version'" 2>/dev/null && return 0
   }
 }
 
-# What ./dev bench compares with, beside torch: DeepSpeed, whose optimizers for processors are compiled when they are used.
+# What ./dev bench compares with, beside torch: DeepSpeed, whose optimizers for processors are compiled when they are used, and
+# peers with jemalloc as their allocator.
 readonly kPeerPackages="deepspeed==0.19.8 ninja"
 
 setup_peers() {
   setup_python
+  install_packages g++:g++ python3-dev:python3-config libjemalloc-dev:jemalloc/jemalloc.h
   local python=.deps/venv/bin/python
   "$python" -c "import deepspeed; assert deepspeed.__version__ == '0.19.8'" >/dev/null 2>&1 && return 0
-  install_packages g++:g++ python3-dev:python3-config
   say "fetching the peers of ./dev bench into .deps/venv ($kPeerPackages)"
   # shellcheck disable=SC2086 # a list of words. DeepSpeed's build imports the torch that is there.
   { "$python" -m pip install --quiet --disable-pip-version-check setuptools wheel &&

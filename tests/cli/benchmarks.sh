@@ -35,7 +35,7 @@ EOF
 
 # What the parts print is shown and drawn; the numbers are those of their rounds.
 cat >"$work/parts.py" <<'EOF'
-import argparse, contextlib, io, json, pathlib, sys, xml.dom.minidom
+import argparse, contextlib, io, json, os, pathlib, sys, xml.dom.minidom
 import gpt_vs_peers, models_vs_torch, quick, whole
 args = argparse.Namespace(peers=["torch:ddp"], strategies=["ddp", "zero1"], size="gpt2", dtype="bf16", nproc=2, micro_batch=1,
                           context=64, pairs=3)
@@ -81,12 +81,12 @@ found = {
                            "pairs": 5}]},
     "growth": {"rows": [growth]},
     "promises": {"rows": [promise | {"error": 0.1}, promise | {"lowest": -1.0, "highest": 1.0}]},
-    "gpt_fp32": gpt, "gpt_bf16": gpt, "models_eager": models, "models_compiled": models}
+    "gpt_fp32": gpt, "gpt_bf16": gpt, "gpt_jemalloc": gpt, "models_eager": models, "models_compiled": models}
 assert found.keys() == whole.PARTS.keys()
 shown = {"quick": "triad 1.0, update 5.0; 99 ns from core to core", "collectives": "steal",
          "boundary": "0.5000 (0.4000 .. 0.6000)", "growth": "above 1.05", "promises": "(-1.00 .. 1.00)",
-         "gpt_fp32": "2.00 (1.50 .. 5.00)", "gpt_bf16": "1.00 (0.50 .. 1.25)", "models_eager": "2.00 (1.00 .. 3.00)",
-         "models_compiled": "ddhost / torch.compile"}
+         "gpt_fp32": "2.00 (1.50 .. 5.00)", "gpt_bf16": "1.00 (0.50 .. 1.25)", "gpt_jemalloc": "2.00 (1.50 .. 5.00)",
+         "models_eager": "2.00 (1.00 .. 3.00)", "models_compiled": "ddhost / torch.compile"}
 charts = {}
 for name, part in whole.PARTS.items():
     text = io.StringIO()
@@ -94,13 +94,33 @@ for name, part in whole.PARTS.items():
         part.show(found[name])
     assert shown[name] in text.getvalue(), (name, text.getvalue())
     charts |= part.charts(found[name])
-assert len(charts) == 3 + 2 + 1 + 1 + 1 + 1 + 2, charts.keys()
+assert len(charts) == 3 + 2 + 1 + 1 + 1 + 1 + 1 + 2, charts.keys()
 for name, text in charts.items():
     xml.dom.minidom.parseString(text)
 for command in (["/none"], ["/bin/echo", "no object"], ["/bin/false"]):
     assert whole.run(whole.Part(command, None, None), "") == (None, False), command
 assert whole.run(whole.Part(["/bin/sh", "-c", "echo '{}'; exit 1"], None, None), "") == ({}, False)
 assert quick.missing_of(sys.executable, ["json", "no_such_module"]) == "no_such_module"
+
+# A peer with jemalloc has it preloaded; the others have not. Without jemalloc such peers are refused.
+def preload_of(peer):
+    seen = {}
+    gpt_vs_peers.output_of = lambda command, env: seen.update(env) or json.dumps({"step_ms": [4.0]})
+    args = argparse.Namespace(python=sys.executable, nproc=2, dtype="fp32", size="gpt2", context=64, micro_batch=1, vocab=9,
+                              steps=1, warmup=0)
+    assert gpt_vs_peers.run_peer(args, peer, "tokens") == 4.0
+    return seen.get("LD_PRELOAD")
+gpt_vs_peers.ctypes.util.find_library = lambda name: "libj.so"
+assert (preload_of("torch:ddp"), preload_of("torch:ddp+jemalloc")) == (os.environ.get("LD_PRELOAD"), "libj.so")
+gpt_vs_peers.ctypes.util.find_library = lambda name: None
+def refusal_of(peers):
+    sys.argv = ["gpt_vs_peers.py", "--python", "/none", "--peers", peers]
+    try:
+        gpt_vs_peers.main()
+    except SystemExit as reason:
+        return str(reason)
+assert refusal_of("torch:ddp+jemalloc").startswith("gpt_vs_peers.py: there is no jemalloc; run ./dev setup --peers")
+assert "there is no torch in /none" in refusal_of("torch:ddp")
 EOF
 mkdir "$work/run"
 PYTHONPATH=benchmarks python3 "$work/parts.py" "$work/run" || fail "the parts of ./dev bench"
