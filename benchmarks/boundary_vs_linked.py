@@ -11,22 +11,26 @@ import subprocess
 import tempfile
 
 import gpt_vs_peers
+from arguments import count
 
 BUILD = pathlib.Path(__file__).resolve().parent.parent / "build"
+WARM_UP = 5  # steps
 
 
 def median_ms(command, folder):
     run_dir = pathlib.Path(tempfile.mkdtemp(dir=folder)) / "run"
     subprocess.run([*command, f"run.dir={run_dir}"], check=True, capture_output=True)
-    return gpt_vs_peers.step_ms_of(run_dir, 5)
+    return gpt_vs_peers.step_ms_of(run_dir, WARM_UP)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--pairs", type=count, default=5)
+    parser.add_argument("--steps", type=count, default=200)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
+    if args.steps <= WARM_UP:
+        parser.error(f"--steps {args.steps}: the first {WARM_UP} are warm-up; give more")
     options = ["model.size=0.8M", "data.micro_batch=6", f"train.steps={args.steps}", "run.nproc=2", "run.sample_tokens=0",
                "run.quiet=true", "device.plugin=cpu"]
     loaded, linked = [], []

@@ -22,7 +22,8 @@ import sys
 import tempfile
 import time
 
-from gpt_vs_peers import ROOT, make_tokens, output_of
+from arguments import count
+from gpt_vs_peers import ROOT, make_tokens, missing_of, output_of
 
 READ = re.compile(r"rank 0 read \d+ bytes, ([\d.]+) of what it holds, in ([\d.]+) s")
 SAVED = re.compile(r"checkpoint after step (\d+): ([\d.]+) MiB on the disk after ([\d.]+) s; training waited ([\d.]+) s")
@@ -127,14 +128,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="gpt2")
     parser.add_argument("--strategy", default="zero1")
-    parser.add_argument("--context", type=int, default=64)
-    parser.add_argument("--nproc", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--every", type=int, default=10, help="steps from one checkpoint to the next")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--context", type=count, default=64)
+    parser.add_argument("--nproc", type=count, default=2)
+    parser.add_argument("--steps", type=count, default=40)
+    parser.add_argument("--every", type=count, default=10, help="steps from one checkpoint to the next")
+    parser.add_argument("--rounds", type=count, default=3)
     parser.add_argument("--peer", default="", help="a Python with torch")
     parser.add_argument("--folder", default=None)
     args = parser.parse_args()
+    if args.folder and not pathlib.Path(args.folder).is_dir():
+        parser.error(f"--folder {args.folder} is no folder; make it first")
+    if args.peer and (missing := missing_of(args.peer, ["torch"])):
+        parser.error(f"there is no {missing} in {args.peer}; run ./dev setup --peers, and give --peer .deps/venv/bin/python")
     if args.steps <= args.every:
         parser.error(f"--steps {args.steps} gives no checkpoint before the last one; give more than --every {args.every}")
 

@@ -17,9 +17,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "arguments.hpp"
 #include "conformance/comm_rank.hpp"
 #include "machine.hpp"
 #include "memory_rates.hpp"
+#include "pages.hpp"
 
 namespace {
 
@@ -30,6 +32,9 @@ using test::CommRank;
 constexpr size_t kMostRows = 512;
 constexpr size_t kMostWindows = kMostFirstCalls;  // each window has a first call, which makes its pages
 constexpr uint64_t kSetBytes = 64;                // buffers begin at multiples of it
+
+constexpr const char* kUsage =
+    "[--transports shm,gloo] [--ranks 2,4,8] [--sizes 1024,1048576] [--rounds 5] [--bind] [--json]";
 
 struct Request {
   std::vector<std::string> transports{"shm", "gloo"};
@@ -233,7 +238,7 @@ class Bench {
                                uint64_t bytes) {
     const uint64_t n = segments[0] * world_;
     std::vector<std::unique_ptr<ddh_exchange>> all;
-    std::vector<float> dst(segments[0]);
+    const Floats dst(segments[0]);  // as the memory of a strategy
     const ddh_exchange_args args{sizeof args, 0, nullptr, n, "bench"};
     WindowSettings settings;
     settings.reduce_block = 1;
@@ -278,7 +283,7 @@ class Bench {
   Memory memory_;
   Comm comm_;
   const uint64_t numel_;
-  std::vector<float> send_, recv_;
+  const Floats send_, recv_;
 };
 
 // Microseconds that memory takes at least, while all ranks use it, for what they give and get: each byte is read and written
@@ -298,6 +303,13 @@ std::vector<std::string> words_of(const std::string& list) {
   return out;
 }
 
+template <class Number>
+std::vector<Number> numbers_of(const std::string& flag, const std::vector<std::string>& words, int64_t most) {
+  std::vector<Number> out;
+  for (const std::string& word : words) out.push_back(static_cast<Number>(whole_number(flag, word, 1, most)));
+  return out;
+}
+
 // Error: a sentence.
 Request request_of(int argc, char** argv) {
   Request out;
@@ -309,24 +321,13 @@ Request request_of(int argc, char** argv) {
     }
     const bool known = flag == "--transports" || flag == "--ranks" || flag == "--sizes" || flag == "--rounds";
     if (!known || i + 1 == argc)
-      ddh::fail(DDH_INVALID_ARGUMENT, "'", flag, "' is no flag of collective_bench, or lacks its value; flags are ",
-                "--transports shm,gloo, --ranks 2,4,8, --sizes 1024,1048576, --rounds 5, --bind, --json");
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", flag, "' is no flag of it, or lacks its value; give ", kUsage);
     const std::vector<std::string> words = words_of(argv[++i]);
-    if (flag == "--transports") {
-      out.transports = words;
-      continue;
-    }
-    std::vector<uint64_t> numbers;
-    for (const std::string& word : words) {
-      numbers.push_back(std::strtoull(word.c_str(), nullptr, 10));
-      if (numbers.back() == 0 || word.find_first_not_of("0123456789") != std::string::npos)
-        ddh::fail(DDH_INVALID_ARGUMENT, flag, " takes whole numbers above 0 with commas between them, not '", word,
-                  "'");
-    }
-    if (numbers.empty()) ddh::fail(DDH_INVALID_ARGUMENT, flag, " is empty; give numbers with commas between them");
-    if (flag == "--sizes") out.sizes = numbers;
-    if (flag == "--ranks") out.ranks.assign(numbers.begin(), numbers.end());
-    if (flag == "--rounds") out.rounds = static_cast<int>(numbers.front());
+    if (words.empty()) ddh::fail(DDH_INVALID_ARGUMENT, flag, " is empty; give values with commas between them");
+    if (flag == "--transports") out.transports = words;
+    if (flag == "--sizes") out.sizes = numbers_of<uint64_t>(flag, words, int64_t{1} << 36);
+    if (flag == "--ranks") out.ranks = numbers_of<int>(flag, words, 1024);
+    if (flag == "--rounds") out.rounds = static_cast<int>(whole_number(flag, words.front(), 1, 1000));
   }
   for (const uint64_t bytes : out.sizes)
     for (const int ranks : out.ranks)
@@ -437,10 +438,5 @@ int run(const Request& request) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(request_of(argc, argv));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "collective_bench: %s\n", error.what());
-    return 1;
-  }
+  return run_program("collective_bench", kUsage, argc, argv, [&] { return run(request_of(argc, argv)); });
 }

@@ -18,6 +18,8 @@ import statistics
 import subprocess
 import sys
 
+from arguments import count
+
 PROGRAMS = pathlib.Path(__file__).resolve().parent.parent / "build/benchmarks"
 OPERATIONS = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"]
 
@@ -37,7 +39,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", default="2,4,8")
     parser.add_argument("--sizes", default="1024,65536,1048576,4194304,16777216,67108864")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=count, default=5)
     parser.add_argument("--mpirun", default="mpirun --oversubscribe --bind-to none")
     args = parser.parse_args()
     for name in ("collective_bench", "mpi_collectives"):

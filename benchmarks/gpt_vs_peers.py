@@ -19,9 +19,12 @@ import subprocess
 import sys
 import tempfile
 
+from arguments import count, count_or_none, names, require_known
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 JEMALLOC = "+jemalloc"  # after a peer
 PEERS = ["torch:ddp", "torch:ddp_compiled", "torch:fsdp2", "deepspeed:zero1", "deepspeed:zero2", "deepspeed:zero3"]
+OFFLOADS = ["deepspeed:zero2_offload", "deepspeed:zero3_offload"]
 RUN_FAILED = (SystemExit, ValueError, LookupError, OSError)  # a run ended badly, or did not print its numbers
 SCHEMES = ["ddp", "zero1", "zero2", "zero3", "fsdp"]
 
@@ -158,21 +161,24 @@ def rounds(args, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = lambda text: [name for name in text.split(",") if name]
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--peers", type=names, default=PEERS)
     parser.add_argument("--strategies", type=names, default=SCHEMES, help="strategies, each with options: zero3+key=value")
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--size", default="gpt2")
-    parser.add_argument("--context", type=int, default=64)
-    parser.add_argument("--micro-batch", type=int, default=1)
-    parser.add_argument("--vocab", type=int, default=50304)
-    parser.add_argument("--nproc", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--warmup", type=int, default=3)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--context", type=count, default=64)
+    parser.add_argument("--micro-batch", type=count, default=1)
+    parser.add_argument("--vocab", type=count, default=50304)
+    parser.add_argument("--nproc", type=count, default=2)
+    parser.add_argument("--steps", type=count, default=8)
+    parser.add_argument("--warmup", type=count_or_none, default=3)
+    parser.add_argument("--pairs", type=count, default=5)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
+    if not args.peers and not args.strategies:
+        parser.error("--peers and --strategies are empty; give one of them")
+    if args.peers:
+        require_known(parser, "--peers", [peer.removesuffix(JEMALLOC) for peer in args.peers], PEERS + OFFLOADS, "peer")
     if any(peer.endswith(JEMALLOC) for peer in args.peers):
         require_jemalloc()
     if args.peers:

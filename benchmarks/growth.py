@@ -21,6 +21,7 @@ import tempfile
 import time
 
 import gpt_vs_peers
+from arguments import count, names, require_known
 from checkpoint import SAVED
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -119,26 +120,17 @@ def exponent(values, times):
     return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y)) / sum((a - mean_x)**2 for a in x)
 
 
-def chosen(parser, only, known, kind):
-    """The names in the text of --only, all of which are known."""
-    names = [name for name in only.split(",") if name]
-    for name in names:
-        if name not in known:
-            parser.error(f"--only {name}: there is no such {kind}; choose from {', '.join(known)}")
-    return names
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(ROWS), help="rows, separated by commas")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", type=names, default=list(ROWS), help="rows, separated by commas")
+    parser.add_argument("--rounds", type=count, default=3)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
-    names = chosen(parser, args.only, ROWS, "row")
+    require_known(parser, "--only", args.only, ROWS, "row")
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         growth = Growth(folder)
-        for name in names:
+        for name in args.only:
             values, limit = ROWS[name]
             times = {value: [] for value in values}
             for _ in range(args.rounds):

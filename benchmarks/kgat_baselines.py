@@ -12,11 +12,14 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
+
+from arguments import count, names, require_known
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 K = 20
@@ -167,24 +170,29 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", help="run the script with this Python")
     parser.add_argument("--data", type=pathlib.Path, default=ROOT.parent / "shared/data/lastfm_kg")
-    parser.add_argument("--only", help="names of rows, separated by commas")
+    parser.add_argument("--only", type=names, default=[*BASELINES, *OURS], help="names of rows, separated by commas")
     parser.add_argument("--validate", action="store_true", help="hold out a fifth of the training items and test on these")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cosine-shrink", type=float, default=10)
     parser.add_argument("--ease-l2", type=float, default=100)
     parser.add_argument("--light-lr", type=float, default=5e-3)
     parser.add_argument("--light-l2", type=float, default=1e-3)
-    parser.add_argument("--light-epochs", type=int, default=100)
+    parser.add_argument("--light-epochs", type=count, default=100)
     args = parser.parse_args()
-    if args.python and os.path.realpath(args.python) != os.path.realpath(sys.executable):
-        words = [w for w in sys.argv[1:]]
-        os.execv(args.python, [args.python, __file__, *words])
+    require_known(parser, "--only", args.only, [*BASELINES, *OURS], "row")
+    for name in ("train.txt", "test.txt"):
+        if not (args.data / name).is_file():
+            parser.error(f"there is no {args.data / name}; --data names the folder of the data")
+    python = shutil.which(args.python) if args.python else sys.executable
+    if not python:
+        parser.error(f"--python {args.python} is no program; give a Python with torch and numpy")
+    if os.path.realpath(python) != os.path.realpath(sys.executable):
+        os.execv(python, [python, __file__, *sys.argv[1:]])
     train, test = read_pairs(args.data / "train.txt"), read_pairs(args.data / "test.txt")
     n_users = max(max(train), max(test)) + 1
     n_items = max(max(items) for part in (train, test) for items in part.values()) + 1
     if args.validate:
         train, test = hold_out(train, 0.2)
-    wanted = args.only.split(",") if args.only else None
     print(f"{args.data.name}: {len(test)} users with test items\n\n| | recall@{K} | ndcg@{K} | seconds |\n|---|---|---|---|")
 
     def row(name, values, began):
@@ -192,12 +200,12 @@ def main():
 
     x = matrix_of(train, n_users, n_items)
     for name, scores_of in BASELINES.items():
-        if wanted is None or name in wanted:
+        if name in args.only:
             began = time.time()
             row(name, metrics(scores_of(x, args), train, test), began)
     with tempfile.TemporaryDirectory() as folder:
         for name, (config, words, without_graph) in OURS.items():
-            if args.validate or (wanted is not None and name not in wanted):
+            if args.validate or name not in args.only:
                 continue
             began = time.time()
             row(name, run_ddhost(args, config, words, without_graph, pathlib.Path(folder)), began)

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "arguments.hpp"
 #include "machine.hpp"
 #include "memory_rates.hpp"
 
@@ -71,13 +72,10 @@ double handoff_ns(const std::vector<int>& cores) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int ranks = 2;
-  if (argc == 3 && std::string(argv[1]) == "--ranks") ranks = std::atoi(argv[2]);
-  if ((argc != 1 && argc != 3) || ranks < 1 || ranks > 1024) {
-    std::fprintf(stderr, "machine_rates takes --ranks N, from 1 to 1024, or nothing\n");
-    return 2;
-  }
-  try {
+  return ddhost::bench::run_program("machine_rates", "[--ranks 2]", argc, argv, [&] {
+    if (argc != 1 && (argc != 3 || std::string(argv[1]) != "--ranks"))
+      ddh::fail(DDH_INVALID_ARGUMENT, "it takes --ranks N or nothing, not '", argv[1], "'");
+    const auto ranks = argc == 1 ? 2 : static_cast<int>(ddhost::bench::whole_number("--ranks", argv[2], 1, 1024));
     const std::vector<int> cores = ddhost::bench::allowed_cores();
     const ddhost::bench::MemoryRates rates = ddhost::bench::memory_rates_of_threads(ranks);
     const double mhz = ddhost::bench::mean_mhz();  // the cores were busy a moment ago
@@ -93,9 +91,6 @@ int main(int argc, char** argv) {
     if (cores.size() > 1) std::printf(", \"handoff_ns\": %.1f", handoff_ns(cores));
     if (mhz > 0) std::printf(", \"mhz\": %.0f", mhz);
     std::printf("}\n");
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "machine_rates: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+    return 0;
+  });
 }

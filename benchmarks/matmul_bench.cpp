@@ -6,9 +6,8 @@
 //   matmul_bench                 the widest layers of the GPT sizes, 64 to 768 rows, fp32 and bf16
 //   matmul_bench ROWS IN OUT     one layer
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 
+#include "arguments.hpp"
 #include "ops/choice.hpp"
 
 namespace {
@@ -37,23 +36,24 @@ bool print_row(ops::LinearShape shape, const Dtype& dtype) {
   return ratio >= 0.95;
 }
 
-int64_t number(const char* text) {
-  char* end = nullptr;
-  const long long value = std::strtoll(text, &end, 10);
-  if (*end != '\0' || value < 1) throw std::invalid_argument(text);
-  return value;
+// "64", "768", "3072"
+ops::LinearShape shape_of(char** words) {
+  constexpr int64_t kMost = 1'000'000, kMostNumel = int64_t{1} << 31;  // of the three matrices
+  const auto number = [&](const char* what, int i) { return ddhost::bench::whole_number(what, words[i], 1, kMost); };
+  const ops::LinearShape shape{number("ROWS", 0), number("IN", 1), number("OUT", 2)};
+  if (shape.rows * shape.in + shape.in * shape.out + shape.rows * shape.out > kMostNumel)
+    ddh::fail(DDH_INVALID_ARGUMENT, "ROWS IN OUT are matrices with more than ", kMostNumel, " elements; give less");
+  return shape;
 }
 
 int run(int argc, char** argv) {
-  if (argc != 1 && argc != 4) {
-    std::fprintf(stderr, "give nothing, or ROWS IN OUT\n");
-    return 2;
-  }
+  if (argc != 1 && argc != 4) ddh::fail(DDH_INVALID_ARGUMENT, "give nothing, or ROWS IN OUT");
+  const ops::LinearShape given = argc == 4 ? shape_of(argv + 1) : ops::LinearShape{};
   std::printf("%s; milliseconds, one thread\ndtype   rows     in    out\n", ops::this_processor().text().c_str());
   int slower = 0;
   for (const Dtype& dtype : kDtypes) {
     if (argc == 4) {
-      slower += print_row({number(argv[1]), number(argv[2]), number(argv[3])}, dtype) ? 0 : 1;
+      slower += print_row(given, dtype) ? 0 : 1;
       continue;
     }
     for (const int64_t rows : {64, 256, 768})
@@ -67,12 +67,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::invalid_argument& e) {
-    std::fprintf(stderr, "'%s' is not a positive whole number; give ROWS IN OUT\n", e.what());
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-  }
-  return 2;
+  return ddhost::bench::run_program("matmul_bench", "[ROWS IN OUT]", argc, argv, [&] { return run(argc, argv); });
 }

@@ -9,6 +9,7 @@ build, and takes the measured peaks. Counted are parameters, gradients, optimize
 import argparse
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -71,11 +72,16 @@ def main():
     parser.add_argument("--run", metavar="PROGRAM")
     parser.add_argument("--only", default="", metavar="TEXT", help="models whose name has it")
     args = parser.parse_args()
-    print("| model | ranks | " + " | ".join(STRATEGIES) + " |\n|---|---|" + "---|" * len(STRATEGIES), flush=True)
+    if args.run and not shutil.which(args.run):
+        parser.error(f"--run {args.run} is no program; give a ddhost")
     with tempfile.TemporaryDirectory() as folder:
         write_graph(pathlib.Path(folder))
-        for name, words in rows(folder):
-            for nproc in args.nproc.split(",") if args.only in name else []:
+        wanted = [(name, words) for name, words in rows(folder) if args.only in name]
+        if not wanted:
+            parser.error(f"--only {args.only}: no model's name has it")
+        print("| model | ranks | " + " | ".join(STRATEGIES) + " |\n|---|---|" + "---|" * len(STRATEGIES), flush=True)
+        for name, words in wanted:
+            for nproc in args.nproc.split(","):
                 cells = []
                 for strategy in STRATEGIES:
                     ask = measured if args.run else planned

@@ -24,6 +24,7 @@ import tempfile
 import time
 
 import gpt_vs_peers
+from arguments import count, count_or_none, counts, names, require_known, seeds
 from gpt_vs_peers import output_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -227,22 +228,20 @@ def train(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--models", type=lambda text: text.split(","), default=SHORT, help=", ".join(MODELS))
-    parser.add_argument("--worlds", type=lambda text: [int(w) for w in text.split(",")], default=[1, 2])
+    parser.add_argument("--models", type=names, default=SHORT, help=", ".join(MODELS))
+    parser.add_argument("--worlds", type=counts, default=[1, 2])
     parser.add_argument("--compile", action="store_true", help="the peer is compiled by torch.compile, else eager")
     parser.add_argument("--jemalloc", action="store_true", help="the peer's allocator is jemalloc")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--warmup", type=int, default=3)
-    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--steps", type=count, default=8)
+    parser.add_argument("--warmup", type=count_or_none, default=3)
+    parser.add_argument("--pairs", type=count, default=3)
     parser.add_argument("--tolerance", type=float, default=0.02, help="largest relative difference of the losses of a step after the first")
     parser.add_argument("--until", type=float, default=0, help="an accuracy: cnn basic on MNIST until it is reached")
-    parser.add_argument("--train", type=lambda text: [int(seed) for seed in text.split(",")], default=[],
+    parser.add_argument("--train", type=seeds, default=[],
                         help="seeds: MobileNetV2 on cifar10_subset to the end of its config")
     args = parser.parse_args()
-    unknown = [name for name in args.models if name not in MODELS]
-    if unknown:
-        sys.exit(f"--models {unknown[0]} is unknown; give some of {', '.join(MODELS)}")
+    require_known(parser, "--models", args.models, MODELS, "model")
     if args.json and (args.train or args.until > 0):
         parser.error("--json goes with neither --train nor --until; leave it out")
     gpt_vs_peers.require_torch(args.python)

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "machine.hpp"
+#include "pages.hpp"
 
 namespace {
 
@@ -24,13 +25,12 @@ float value(int rank, size_t i) { return static_cast<float>((i * 7 + static_cast
 
 class Bench {
  public:
-  explicit Bench(size_t most_bytes) {
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-    MPI_Comm_size(MPI_COMM_WORLD, &world_);
-    const size_t cache = ddhost::bench::last_level_cache_bytes();
-    const size_t bytes = std::max(2 * most_bytes, 4 * cache / static_cast<size_t>(world_));
-    send_.resize(bytes / sizeof(float));
-    recv_.resize(send_.size());
+  Bench(size_t most_bytes, int rank, int world)
+      : rank_(rank),
+        world_(world),
+        send_(std::max(2 * most_bytes, 4 * ddhost::bench::last_level_cache_bytes() / static_cast<size_t>(world)) /
+              sizeof(float)),
+        recv_(send_.size()) {
     for (size_t i = 0; i < send_.size(); ++i) send_[i] = value(rank_, i);
   }
 
@@ -87,8 +87,8 @@ class Bench {
     }
   }
 
-  int rank_ = 0, world_ = 1;
-  std::vector<float> send_, recv_;
+  const int rank_, world_;
+  const ddhost::bench::Floats send_, recv_;
 };
 
 }  // namespace
@@ -99,12 +99,13 @@ int main(int argc, char** argv) {
   try {
     std::vector<size_t> sizes;
     for (int i = 1; i < argc; ++i) sizes.push_back(std::strtoull(argv[i], nullptr, 10));
-    int world = 1;
+    int rank = 0, world = 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world);
     const auto fits = [&](size_t bytes) { return bytes > 0 && bytes % (64 * static_cast<size_t>(world)) == 0; };
     if (sizes.empty() || !std::all_of(sizes.begin(), sizes.end(), fits))
       throw std::runtime_error("give sizes that are multiples of 64 bytes for each rank");
-    Bench bench(*std::max_element(sizes.begin(), sizes.end()));
+    Bench bench(*std::max_element(sizes.begin(), sizes.end()), rank, world);
     for (const size_t bytes : sizes) bench.run(bytes);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "mpi_collectives: %s\n", error.what());

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "../tests/unit/plugins/optimizers/optimizer_fixture.hpp"
+#include "arguments.hpp"
 #include "engine/numerics/exact_norm.hpp"
 #include "engine/numerics/kernels.hpp"
 #include "memory_rates.hpp"
@@ -133,11 +134,12 @@ void run(uint64_t numel) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    run(argc > 1 ? std::strtoull(argv[1], nullptr, 10) : uint64_t{32} << 20);
-  } catch (const ddh::Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
-  return 0;
+  return ddhost::bench::run_program("optimizer_bench", "[NUMEL=33554432]", argc, argv, [&] {
+    if (argc > 2) ddh::fail(DDH_INVALID_ARGUMENT, "it takes one number of elements, not '", argv[2], "' too");
+    constexpr int64_t kLeast = 1024, kMost = int64_t{1} << 32;
+    run(argc == 1
+            ? uint64_t{32} << 20
+            : static_cast<uint64_t>(ddhost::bench::whole_number("the number of elements", argv[1], kLeast, kMost)));
+    return 0;
+  });
 }

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 
 #include "ddh/sdk/plugin.hpp"
@@ -31,5 +32,20 @@ inline Pages pages(uint64_t bytes) {
   madvise(p, bytes, MADV_HUGEPAGE);
   return out;
 }
+
+// Zeros that are in memory.
+class Floats {
+ public:
+  explicit Floats(uint64_t numel) : memory_(pages(numel * sizeof(float))), numel_(numel) {
+    std::memset(memory_.get(), 0, numel * sizeof(float));
+  }
+  [[nodiscard]] float* data() const { return static_cast<float*>(memory_.get()); }
+  [[nodiscard]] uint64_t size() const { return numel_; }
+  float& operator[](uint64_t i) const { return data()[i]; }
+
+ private:
+  Pages memory_;
+  uint64_t numel_;
+};
 
 }  // namespace ddhost::bench

@@ -31,6 +31,7 @@ import sys
 import tempfile
 
 import gpt_vs_peers
+from arguments import count, names, require_known
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build-promises"
@@ -118,25 +119,23 @@ def cost_of_run(size, kept, left, average, pairs, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join([*PARTS, *RUNS]), help="words, separated by commas: rows that begin so")
-    parser.add_argument("--sizes", default=",".join(SIZES))
-    parser.add_argument("--steps", type=int, default=1200, help="of a run of the 0.8M GPT with blocks; the 124M takes 0.15 of them")
-    parser.add_argument("--pairs", type=int, default=5, help="of runs with and without an option")
+    parser.add_argument("--sizes", type=names, default=list(SIZES))
+    parser.add_argument("--steps", type=count, default=1200, help="of a run of the 0.8M GPT with blocks; the 124M takes 0.15 of them")
+    parser.add_argument("--pairs", type=count, default=5, help="of runs with and without an option")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
     if args.pairs < 2:
         parser.error("--pairs: give at least 2")
     if not (BUILD / "ddhost").exists():
         parser.error(f"there is no {BUILD}/ddhost; ./dev bench promises builds it")
-    for size in args.sizes.split(","):
-        if size not in SIZES:
-            parser.error(f"--sizes {size}: there is no such size; choose from {', '.join(SIZES)}")
-    wanted = [word for word in args.only.split(",") if word]
+    require_known(parser, "--sizes", args.sizes, SIZES, "size")
+    wanted = names(args.only)
     for word in wanted:
         if not any(name.startswith(word) for name in [*PARTS, *RUNS]):
             parser.error(f"--only {word}: there is no such row; choose from {', '.join([*PARTS, *RUNS])}")
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for size in args.sizes.split(","):
+        for size in args.sizes:
             for name in [*PARTS, *RUNS]:
                 if not any(name.startswith(word) for word in wanted):
                     continue

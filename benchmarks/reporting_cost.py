@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 
+from arguments import count
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WITHOUT = ['monitor.plugins=["jsonl"]', "monitor.progress=off", "run.report=false"]
 WITH = ['monitor.plugins=["jsonl","csv","tensorboard","prometheus","wandb","sqlite"]', "monitor.print_every=10",
@@ -38,8 +40,8 @@ def step_ms(options, args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--pairs", type=count, default=20)
+    parser.add_argument("--steps", type=count, default=600)
     parser.add_argument("--strategy", default="zero2")
     parser.add_argument("--nproc", default="2")
     args = parser.parse_args()

@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "arguments.hpp"
 #include "ddh/sdk/plugin.hpp"
 #include "machine.hpp"
 #include "memory_rates.hpp"
@@ -31,6 +32,7 @@ namespace {
 
 using ddhost::bench::median;
 using ddhost::bench::Pages;
+using ddhost::bench::whole_number;
 
 struct Layer {
   int64_t in, out;
@@ -44,23 +46,17 @@ struct Request {
   std::vector<Layer> layers;
 };
 
-int64_t number(const std::string& text) {
-  constexpr long long kMost = 10'000'000;
-  char* end = nullptr;
-  const long long value = std::strtoll(text.c_str(), &end, 10);
-  if (text.empty() || *end != '\0' || value < 1 || value > kMost)
-    ddh::fail(DDH_INVALID_ARGUMENT, "'", text, "' is no whole number from 1 to ", kMost,
-              "; a layer is IN:OUTxCOUNT, such as 768:3072x12");
-  return value;
-}
+constexpr const char* kUsage = "[--ranks 2] [--rows 64] [--dtype fp32|bf16] [--rounds 5] IN:OUTxCOUNT...";
 
 // "768:3072x12"
 Layer layer_of(const std::string& text) {
   const size_t colon = text.find(':'), times = text.find('x');
   if (colon == std::string::npos || times == std::string::npos || times < colon)
     ddh::fail(DDH_INVALID_ARGUMENT, "'", text, "' is no layer; give IN:OUTxCOUNT, such as 768:3072x12");
-  return {number(text.substr(0, colon)), number(text.substr(colon + 1, times - colon - 1)),
-          static_cast<int>(number(text.substr(times + 1)))};
+  const auto number = [&](size_t from, size_t to) {
+    return whole_number("in the layer " + text + ",", text.substr(from, to - from), 1, 10'000'000);
+  };
+  return {number(0, colon), number(colon + 1, times), static_cast<int>(number(times + 1, text.size()))};
 }
 
 Request request_of(int argc, char** argv) {
@@ -73,16 +69,15 @@ Request request_of(int argc, char** argv) {
     }
     ++i;
     if (word == "--ranks")
-      out.ranks = static_cast<int>(number(value));
+      out.ranks = static_cast<int>(whole_number(word, value, 1, 1024));
     else if (word == "--rounds")
-      out.rounds = static_cast<int>(number(value));
+      out.rounds = static_cast<int>(whole_number(word, value, 1, 1000));
     else if (word == "--rows")
-      out.rows = number(value);
+      out.rows = whole_number(word, value, 1, 10'000'000);
     else if (word == "--dtype" && (value == "fp32" || value == "bf16"))
       out.dtype = value == "bf16" ? DDH_BF16 : DDH_F32;
     else
-      ddh::fail(DDH_INVALID_ARGUMENT, "'", word, " ", value,
-                "' is no flag with its value; see the head of step_limit.cpp");
+      ddh::fail(DDH_INVALID_ARGUMENT, "'", word, " ", value, "' is no flag with its value; give ", kUsage);
   }
   if (out.layers.empty()) ddh::fail(DDH_INVALID_ARGUMENT, "there is no layer; give IN:OUTxCOUNT, such as 768:3072x12");
   return out;
@@ -206,11 +201,8 @@ void run(const Request& request) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
+  return ddhost::bench::run_program("step_limit", kUsage, argc, argv, [&] {
     run(request_of(argc, argv));
     return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "step_limit: %s\n", error.what());
-    return 2;
-  }
+  });
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""All benchmarks that need no choice, one after the other: about an hour, and two with peers.
+"""All benchmarks that need no choice, one after the other: about an hour, and more than two with peers.
 
     ./dev bench [--only quick,growth] [--json] [--charts FOLDER]
 
@@ -23,6 +23,7 @@ import growth
 import models_vs_torch
 import promises
 import quick
+from arguments import names, require_known
 from chart import LinearAxis, LogAxis, chart, write_charts
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -127,11 +128,11 @@ def run(part, python):
     return None, False
 
 
-def run_parts(names, args, python):
+def run_parts(parts, args, python):
     """{part: what it found}, and the names of parts that failed. Ctrl-C ends it with what was found."""
     all_found, failed = {}, []
     try:
-        for name in names:
+        for name in parts:
             part = PARTS[name]
             if part.modules and not python:
                 quick.left_out(name, "there is no Python with the peers; ./dev setup --peers installs one")
@@ -160,16 +161,18 @@ def run_parts(names, args, python):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--only", type=names, default=list(PARTS), help=f"some of {', '.join(PARTS)}")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--charts", metavar="FOLDER", help="write a chart of each table into this folder")
     args = parser.parse_args()
-    names = growth.chosen(parser, args.only, PARTS, "part")
+    require_known(parser, "--only", args.only, PARTS, "part")
     if args.charts and not write_charts(args.charts, {}):
         sys.exit(1)
-    all_found, failed = run_parts(names, args, os.environ.get("DDHOST_PEER_PYTHON", ""))
+    all_found, failed = run_parts(args.only, args, os.environ.get("DDHOST_PEER_PYTHON", ""))
     if args.json:
         print(json.dumps(all_found, indent=2))
+    if not all_found and not failed:
+        sys.exit("whole.py: all parts that were asked for are left out")
     if failed:
         sys.exit(f"whole.py: these parts failed, with their reasons above: {', '.join(failed)}")
 

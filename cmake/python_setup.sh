@@ -36,9 +36,14 @@ readonly kPeerPackages="deepspeed==0.19.8 ninja"
 
 setup_peers() {
   setup_python
-  install_packages g++:g++ python3-dev:python3-config libjemalloc-dev:jemalloc/jemalloc.h
+  if [[ $(id -u) == 0 ]] || may_sudo || is_there jemalloc/jemalloc.h; then
+    install_packages libjemalloc-dev:jemalloc/jemalloc.h
+  else
+    say "jemalloc is left out, without root or sudo: an administrator can run apt-get install libjemalloc-dev"
+  fi
   local python=.deps/venv/bin/python
   "$python" -c "import deepspeed; assert deepspeed.__version__ == '0.19.8'" >/dev/null 2>&1 && return 0
+  install_packages g++:g++ python3-dev:python3-config
   say "fetching the peers of ./dev bench into .deps/venv ($kPeerPackages)"
   # shellcheck disable=SC2086 # a list of words. DeepSpeed's build imports the torch that is there.
   { "$python" -m pip install --quiet --disable-pip-version-check setuptools wheel &&

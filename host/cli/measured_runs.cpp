@@ -34,11 +34,12 @@ constexpr const char* kPage = "monitor.page";
 constexpr int64_t kProbeSteps = 4, kFewestSteps = 6, kMostSteps = 200;
 constexpr const char* kSettings = "compare.json";
 // Options of a run that take time or write files beside the steps, and files of a configuration may set them.
-constexpr std::array<const char*, 15> kUntimed = {"run.quiet=true",
+constexpr std::array<const char*, 16> kUntimed = {"run.quiet=true",
                                                   "run.sample_tokens=0",
                                                   "run.report=false",
                                                   "run.resume=none",
                                                   "run.known_curve=",
+                                                  "profile.steps=",
                                                   "train.eval_every=0",
                                                   "train.eval_every_epochs=0",
                                                   "train.save_final=",

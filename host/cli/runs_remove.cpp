@@ -61,6 +61,14 @@ bool is_output(const fs::path& folder) {
   });
 }
 
+// "profile-2.json"
+bool is_later_profile(const std::string& name) {
+  constexpr std::string_view kBegin = "profile-", kEnd = ".json";
+  if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return false;
+  const std::string number = name.substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size());
+  return !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
+}
+
 // Files of the host and of monitors.
 bool is_of_run(const fs::path& file) {
   constexpr std::array<const char*, 6> kNames = {kRunLock,      kRunHistory, kReportFile,
@@ -72,7 +80,7 @@ bool is_of_run(const fs::path& file) {
     return name == "checkpoints" || name == "events" || is_output(file) || is_marked(file);
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("metrics.") ||
          name.starts_with("metrics_eval.") || name.starts_with("events.") || name.starts_with("trace-steps-") ||
-         name.ends_with(".safetensors");
+         is_later_profile(name) || name.ends_with(".safetensors");
 }
 
 // Files that no run writes. A folder that a monitor shares with other programs is judged by its entries.

@@ -221,6 +221,7 @@ class Smoke {
     for (const char* key : {"checkpoint.every_epochs", "checkpoint.every_minutes", "train.update_every"}) set(key, 0);
     set("checkpoint.at_phase_end", "false");
     set("checkpoint.keep_last", 2);
+    if (!facts_.config["profile"].value("steps", std::string()).empty()) set("profile.steps", "");
     if (facts_.config["run"].value("sample_tokens", int64_t{0}) > 4) set("run.sample_tokens", 4);
     shorten_batch(activations);
   }

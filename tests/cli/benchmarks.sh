@@ -135,9 +135,17 @@ refused 1 "no charts in '/dev/null/charts': Not a directory; give a folder that 
 refused 1 "no charts in '/dev/null/charts'" python3 benchmarks/quick.py --charts /dev/null/charts
 refused 2 "--only nothing: there is no such part; choose from quick, collectives" python3 benchmarks/whole.py --only nothing
 refused 2 "--only nothing: there is no such row" python3 benchmarks/growth.py --only nothing
-refused 1 "--models nothing is unknown; give some of vit:small" python3 benchmarks/models_vs_torch.py --models nothing
+refused 2 "--only is empty; choose from quick, collectives" python3 benchmarks/whole.py --only ""
+refused 2 "--models nothing: there is no such model; choose from vit:small" \
+  python3 benchmarks/models_vs_torch.py --models nothing
+refused 2 "--peers torch:nothing: there is no such peer" python3 benchmarks/gpt_vs_peers.py --peers torch:nothing
+refused 2 "argument --pairs: '0' is no whole number from 1 on; give one" python3 benchmarks/gpt_vs_peers.py --pairs 0
+refused 2 "--steps 3: the first 5 are warm-up; give more" python3 benchmarks/boundary_vs_linked.py --steps 3
+refused 2 "--folder /not/there is no folder; make it first" python3 benchmarks/checkpoint.py --folder /not/there
+refused 1 "bench takes --quick, --only PARTS" ./dev bench nothing
 
-# Without peers their parts are left out, and said so; the object then holds the others.
-DDHOST_PEER_PYTHON='' python3 benchmarks/whole.py --only gpt_fp32,models_compiled --json >"$work/out" 2>"$work/err"
+# Without peers their parts are left out, and said so; the object then holds the others. Nothing measured is no success.
+refused 1 "all parts that were asked for are left out" env DDHOST_PEER_PYTHON= python3 benchmarks/whole.py --only gpt_fp32
+DDHOST_PEER_PYTHON='' python3 benchmarks/whole.py --only gpt_fp32,models_compiled --json >"$work/out" 2>"$work/err" && fail "done"
 [[ $(cat "$work/out") == "{}" ]] || fail "parts that were left out gave $(cat "$work/out")"
 [[ $(grep -c '^left out: .*; ./dev setup --peers installs one$' "$work/err") == 2 ]] || { cat "$work/err"; fail "not said"; }

@@ -38,6 +38,7 @@ json toy_config() {
   return {{"model", {{"plugin", toy_model()}}},
           {"train", {{"save_final", "final.safetensors"}, {"eval_every_epochs", 1}}},
           {"checkpoint", {{"every_minutes", 0.001}, {"best", {{"metric", "loss"}}}}},
+          {"profile", {{"steps", "20-25"}}},
           {"optimizer", {{"lr", 0.01}}}};
 }
 

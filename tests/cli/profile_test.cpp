@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "fixtures/harness/processes.hpp"
 #include "fixtures/harness/toy_run.hpp"
 
 using namespace ddhost::test;
@@ -249,6 +250,52 @@ TEST_CASE("profile.steps that are none, or outside of the run, are one sentence"
   for (const char* steps : {"3-99", "20-25"})
     check_refused(toy_run({"train.steps=12", "profile.steps=" + std::string(steps)}),
                   {"is not within the run, which trains steps 1 to 12"});
+}
+
+TEST_CASE("a run that is stopped names its trace by the steps that it measured, and goes on", "[profile]") {
+  namespace fs = std::filesystem;
+  const auto stopped = [](const TempFolder& folder, const std::string& steps) {
+    constexpr std::chrono::seconds kLimit{120};
+    Process run({"--model", toy_model(), "--nproc", "2", "run.sample_tokens=0", "train.steps=1000000",
+                 "profile.steps=" + steps, "run.dir=" + folder.file("run")});
+    REQUIRE(soon([&] { return std::ranges::count(read_text(folder.file("run/metrics.jsonl")), '\n') >= 20; }, kLimit));
+    REQUIRE(kill(run.pid(), SIGINT) == 0);
+    REQUIRE(run.wait(kLimit) == 128 + SIGINT);
+    return run.out();
+  };
+  const auto last_step = [](const TempFolder& folder) { return read_run(folder.path() / "run").steps.back()["step"]; };
+  const auto go_on = [](const TempFolder& folder, int64_t steps) {
+    const Said said =
+        call_ddhost({"--config", folder.file("run/config.json"), "--resume", "auto", "--resume-allow", "train.steps",
+                     "train.steps=" + std::to_string(steps), "profile.steps=" + std::to_string(steps)});
+    INFO(said.err);
+    CHECK(said.code == 0);
+  };
+  const TempFolder before;  // the profiled steps
+  CHECK_THAT(stopped(before, "999998-999999"), Contains("profile: the run ended before its step 999998"));
+  CHECK_FALSE(fs::exists(before.file("run/profile.json")));
+  CHECK_FALSE(fs::exists(before.file("run/trace-steps-999998-999999-rank-0.json")));
+  go_on(before, last_step(before).get<int64_t>() + 3);
+  CHECK(profile_of(before)["steps"] == 1);
+
+  const TempFolder within;
+  CHECK_THAT(stopped(within, "3-999999"), Contains("profile of steps 3 to ") && Contains("/profile.json"));
+  const auto last = last_step(within).get<int64_t>();
+  const nlohmann::json first = profile_of(within);
+  CHECK(first["steps"] == last - 2);
+  CHECK(trace_of(within, "3-" + std::to_string(last), 1)["otherData"]["measured_steps"] == last - 2);
+  go_on(within, last + 3);
+  CHECK(profile_of(within) == first);
+  const nlohmann::json second = nlohmann::json::parse(read_text(within.file("run/profile-2.json")));
+  CHECK(second["first_step"] == last + 3);
+}
+
+TEST_CASE("the tables of a profile never take the place of something else", "[profile]") {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder.file("run/profile.json"));
+  REQUIRE(profiled(folder, {"profile.steps=3-4"}).code == 0);
+  CHECK(std::filesystem::exists(folder.file("run/profile-2.json")));
+  CHECK(trace_of(folder, "3-4", 0)["otherData"]["traced_steps"] == 2);
 }
 
 TEST_CASE("a run that is resumed with its own configuration measures what is left", "[profile]") {

@@ -126,11 +126,13 @@ TEST_CASE("rm removes runs that have ended, and nothing that a run does not writ
   const RunsFolder in;
   for (const char* name : {"a", "b", "c"}) REQUIRE(in.train(name, {"checkpoint.every=3"}).code == 0);
   std::ofstream(in.dir("b") + "/notes.txt") << "mine";
+  std::ofstream(in.dir("b") + "/profile-notes.json") << "mine";
+  std::ofstream(in.dir("a") + "/profile-2.json") << "of a run that went on";
   CHECK(in.runs({"rm", "a"}).code == 1);  // nobody answers
   CHECK(fs::exists(in.dir("a")));
   const Said some = in.runs({"rm", "a", "b", "--yes"});
   CHECK(some.code == 1);
-  CHECK_THAT(some.err, Catch::Contains("notes.txt") && Catch::Contains("--all-files"));
+  CHECK_THAT(some.err, Catch::Contains("holds 2 files that no run writes") && Catch::Contains("--all-files"));
   CHECK_FALSE(fs::exists(in.dir("a")));
   CHECK(fs::exists(in.dir("b") + "/metrics.jsonl"));
   CHECK(in.json({"rm", "--older", "1h", "--yes"})["removed"].empty());

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "base/durable.hpp"
 #include "base/terminal.hpp"
 #include "base/text.hpp"
 #include "ddh/sdk/memory/free_memory.hpp"
@@ -363,25 +362,24 @@ class Rank : RankSetup {
   // The tables of profile.steps, which are also written to the run's folder, and each rank's trace beside them; "" without the
   // option. [collective]
   std::string profile_text() {
-    if (!output_->profile().is_on()) return "";
-    const ProfileReport profile(output_->profile(), *model_desc_, *services_.comm, [this](const UnitCost& cost) {
+    const StepProfile& profile = output_->profile();
+    if (!profile.is_on()) return "";
+    if (profile.count() == 0) return ddh::str("profile: the run ended before its step ", profile.steps().first, "\n");
+    const ProfileReport tables(profile, *model_desc_, *services_.comm, [this](const UnitCost& cost) {
       return call_flops(model_.caller(), model_.get(), *model_table_, cost.call,
                         static_cast<uint32_t>(cost.micro_batch));
     });
-    const std::string file = plan_.run_dir.string() + "/profile.json";
     std::string written;
-    try {
-      if (is_first()) {
-        replace_durably(file, profile.json() + "\n");
-        written = ddh::str("  ", file, "\n");
+    const auto attempt = [&](const auto& write) {
+      try {
+        written += write();
+      } catch (const ddh::Error& error) {
+        profile_failure_ += (profile_failure_.empty() ? "" : "; ") + std::string(error.what());
       }
-      write_trace(output_->profile(), *model_desc_, services_.seat.rank);
-      written += ddh::str("  ", output_->profile().trace_path().string(),
-                          ", and one of each rank: open them in ui.perfetto.dev\n");
-    } catch (const ddh::Error& error) {
-      profile_failure_ = error.what();
-    }
-    return is_first() ? profile.text(terminal_columns(STDOUT_FILENO)) + written : "";
+    };
+    attempt([&] { return is_first() ? "  " + tables.write(plan_.run_dir).string() + "\n" : ""; });
+    attempt([&] { return write_trace(profile, *model_desc_, services_.seat.rank); });
+    return is_first() ? tables.text(terminal_columns(STDOUT_FILENO)) + written : "";
   }
 
   RunClosing closing(const RunOutput::Totals& totals) {

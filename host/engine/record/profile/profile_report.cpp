@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/durable.hpp"
 #include "base/table.hpp"
 #include "base/terminal.hpp"
 #include "base/text.hpp"
@@ -175,7 +176,6 @@ std::string ProfileReport::operations_text(size_t columns) const {
 }
 
 std::string ProfileReport::text(size_t columns) const {
-  if (count_ == 0) return "profile: the run ended before its step " + std::to_string(steps_.first) + "\n";
   std::string parts;
   for (size_t kind = 0; kind < kSpanKinds; ++kind) {
     if (kind == DDH_SPAN_FORWARD || kind == DDH_SPAN_BACKWARD) continue;
@@ -190,6 +190,15 @@ std::string ProfileReport::text(size_t columns) const {
          units_text(columns) + wrapped("  the rest: " + parts + "\n", columns, 4) +
          wrapped("profile by operation between ranks, which the rest contains as comm\n", columns, 2) +
          operations_text(columns);
+}
+
+std::filesystem::path ProfileReport::write(const std::filesystem::path& run_dir) const {
+  const std::filesystem::path path = run_dir / "profile.json";
+  const std::string text = json() + "\n";
+  const NewFile file(run_dir, path);
+  file.data().write_at(0, text.data(), text.size());
+  file.data().sync();
+  return file.publish_beside(path);
 }
 
 std::string ProfileReport::json() const {

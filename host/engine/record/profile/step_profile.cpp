@@ -67,7 +67,9 @@ ProfiledSteps profiled_steps(const std::string& text, int64_t done, int64_t last
 }
 
 StepProfile::StepProfile(RankServices& services, const std::filesystem::path& run_dir, int64_t done, int64_t last)
-    : services_(services), steps_(profiled_steps(services.config.get<std::string>("profile.steps"), done, last)) {
+    : services_(services),
+      run_dir_(run_dir),
+      steps_(profiled_steps(services.config.get<std::string>("profile.steps"), done, last)) {
   if (!is_on()) {
     const auto text = services.config.get<std::string>("profile.steps");
     if (!text.empty() && services.seat.rank == 0)
@@ -75,12 +77,11 @@ StepProfile::StepProfile(RankServices& services, const std::filesystem::path& ru
                          done + 1);
     return;
   }
-  trace_path_ =
-      run_dir / ddh::str("trace-steps-", steps_.first, "-", steps_.last, "-rank-", services.seat.rank, ".json");
-  std::error_code unused;
-  if (std::filesystem::exists(std::filesystem::symlink_status(trace_path_, unused)))
-    ddh::fail(DDH_ALREADY_EXISTS, "the trace '", trace_path_.string(), "' of profile.steps exists already and is not ",
-              "overwritten; move it away, or measure other steps (profile.steps= measures none)");
+  require_new_trace(trace_path(steps_.last));
+}
+
+std::filesystem::path StepProfile::trace_path(int64_t last) const {
+  return run_dir_ / ddh::str("trace-steps-", steps_.first, "-", last, "-rank-", services_.seat.rank, ".json");
 }
 
 void StepProfile::step_begin(int64_t step) {

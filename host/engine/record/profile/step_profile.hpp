@@ -67,19 +67,20 @@ class StepProfile {
   [[nodiscard]] const std::map<std::string, Collective>& collectives() const { return collectives_; }
   [[nodiscard]] const std::map<UnitCost, Spent>& units() const { return units_; }
   [[nodiscard]] const std::map<std::string, Spent>& operations() const { return operations_; }
-  // Where this rank writes its trace.
-  [[nodiscard]] const std::filesystem::path& trace_path() const { return trace_path_; }
+  // Where this rank writes its trace, which is named by the steps that were measured.
+  [[nodiscard]] std::filesystem::path trace_path() const { return trace_path(steps_.first + count_ - 1); }
   // The measured steps that fit into kMostTraced spans, from the first on.
   [[nodiscard]] const std::vector<TracedStep>& traced() const { return traced_; }
   [[nodiscard]] const std::vector<std::string>& threads() const { return threads_; }
 
  private:
   void trace(int64_t step, Profile&& taken);
+  [[nodiscard]] std::filesystem::path trace_path(int64_t last) const;
 
   RankServices& services_;
+  const std::filesystem::path run_dir_;
   const ProfiledSteps steps_;
   int64_t count_ = 0;  // of the steps that were measured
-  std::filesystem::path trace_path_;
   std::array<double, kSpanKinds> kinds_ms_{};
   OfParts<double> parts_ms_{};
   OfParts<uint64_t> faults_{};
@@ -95,9 +96,12 @@ class StepProfile {
 // Spans of a rank in its trace: 100 bytes each in memory, 200 in the file.
 inline constexpr size_t kMostTraced = 500'000;
 
+// Error: there is something at this path of a trace.
+void require_new_trace(const std::filesystem::path& path);
 // Writes the trace of this rank, in the trace event format of Chrome, which Perfetto reads: the rank is a process, its threads
-// have their names, times are those of the machine's monotonic clock. Error: the file can't be written.
-void write_trace(const StepProfile& profile, const ddh_model_desc& model, int32_t rank);
+// have their names, times are those of the machine's monotonic clock. Returns a line that says so. Error: the file exists or
+// can't be written.
+std::string write_trace(const StepProfile& profile, const ddh_model_desc& model, int32_t rank);
 
 // The parts of a step, which add up to its time, on every rank. Time in which a rank waits for others is taken from their
 // collectives: what a call took longer than on the rank where it was shortest, which came last. Page faults are taken from
@@ -140,9 +144,11 @@ class ProfileReport {
   ProfileReport(const StepProfile& profile, const ddh_model_desc& model, const Comm& comm, const FlopsOf& flops_of);
 
   [[nodiscard]] std::string text(size_t columns) const;
-  [[nodiscard]] std::string json() const;
+  // Writes profile.json into the run's folder, or profile-2.json beside that of steps before a resume. Returns its path.
+  [[nodiscard]] std::filesystem::path write(const std::filesystem::path& run_dir) const;
 
  private:
+  [[nodiscard]] std::string json() const;
   struct Work {
     double ms = 0;
     std::optional<double> flops = 0;

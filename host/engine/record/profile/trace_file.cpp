@@ -53,7 +53,14 @@ Json event_of(const TraceSpan& span, const ddh_model_desc& model, int64_t step, 
 
 }  // namespace
 
-void write_trace(const StepProfile& profile, const ddh_model_desc& model, int32_t rank) {
+void require_new_trace(const std::filesystem::path& path) {
+  std::error_code unused;
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, unused)))
+    ddh::fail(DDH_ALREADY_EXISTS, "the trace '", path.string(), "' of profile.steps exists already and is not ",
+              "overwritten; move it away, or measure other steps (profile.steps= measures none)");
+}
+
+std::string write_trace(const StepProfile& profile, const ddh_model_desc& model, int32_t rank) {
   std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
   const auto add = [&text](const Json& one) { text += json_line(one) + ",\n"; };
   add(metadata("process_name", ddh::str("rank ", rank), rank, 0));
@@ -69,9 +76,17 @@ void write_trace(const StepProfile& profile, const ddh_model_desc& model, int32_
   text.erase(text.size() - 2);  // the last comma
   text += "\n], \"otherData\": " +
           Json({{"measured_steps", profile.count()}, {"traced_steps", profile.traced().size()}}).dump() + "}\n";
+  const std::filesystem::path path = profile.trace_path();
   std::error_code ignored;  // writing says why; ranks on other hosts may not have the folder yet
-  std::filesystem::create_directories(profile.trace_path().parent_path(), ignored);
-  replace_durably(profile.trace_path(), text);
+  std::filesystem::create_directories(path.parent_path(), ignored);
+  require_new_trace(path);  // a run that is stopped has measured fewer steps than were asked for
+  replace_durably(path, text);
+  const size_t n_traced = profile.traced().size();
+  return ddh::str("  ", path.string(), ", and one of each rank: open them in ui.perfetto.dev",
+                  n_traced < static_cast<size_t>(profile.count())
+                      ? ddh::str("; this one has the first ", n_traced, " of ", profile.count(), " steps")
+                      : "",
+                  "\n");
 }
 
 }  // namespace ddhost
