@@ -235,8 +235,9 @@ class SharedExchange final : public ddh_exchange {
     const bool straight_to_all = to_all && !add && args.dst == nullptr;
     float* const dst = args.dst != nullptr ? args.dst : buffer() + offset;
     const bool streams = !add && !to_all && dst != buffer() + offset && segments_.my_numel >= kStreamedNumel;
-    alignas(64) std::array<float, kernels::kChunkNumel> chunk;  // of a sum that streams
-    kernels::for_each_chunk(segments_.my_numel, [&](uint64_t begin, uint64_t numel) {
+    alignas(64) std::array<float, kernels::kSumChunkNumel> chunk;  // of a sum that streams
+    for (uint64_t begin = 0; begin < segments_.my_numel; begin += chunk.size()) {
+      const uint64_t numel = std::min<uint64_t>(chunk.size(), segments_.my_numel - begin);
       float* const to = streams ? chunk.data() : dst + begin;
       if (straight_to_all) {
         kernels::ordered_sum_to_all(buffers_.data(), n, sum, offset + begin, numel);
@@ -251,7 +252,7 @@ class SharedExchange final : public ddh_exchange {
         const NormShare share(shared_.clock());
         norm.add_gradient(to, begin, numel, {args.ranges, args.n_ranges});
       }
-    });
+    }
     if (streams) kernels::end_streams();
   }
 
