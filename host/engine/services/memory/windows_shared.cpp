@@ -235,9 +235,11 @@ class SharedExchange final : public ddh_exchange {
     const bool straight_to_all = to_all && !add && args.dst == nullptr;
     float* const dst = args.dst != nullptr ? args.dst : buffer() + offset;
     const bool streams = !add && !to_all && dst != buffer() + offset && segments_.my_numel >= kStreamedNumel;
+    const bool takes_norm = (args.flags & DDH_REDUCE_NORM) != 0;
     alignas(64) std::array<float, kernels::kSumChunkNumel> chunk;  // of a sum that streams
-    for (uint64_t begin = 0; begin < segments_.my_numel; begin += chunk.size()) {
-      const uint64_t numel = std::min<uint64_t>(chunk.size(), segments_.my_numel - begin);
+    const uint64_t most = takes_norm || streams ? chunk.size() : kernels::kChunkNumel;
+    for (uint64_t begin = 0; begin < segments_.my_numel; begin += most) {
+      const uint64_t numel = std::min(most, segments_.my_numel - begin);
       float* const to = streams ? chunk.data() : dst + begin;
       if (straight_to_all) {
         kernels::ordered_sum_to_all(buffers_.data(), n, sum, offset + begin, numel);
@@ -248,7 +250,7 @@ class SharedExchange final : public ddh_exchange {
         for (float* b : buffers_)
           if (to_all && b + offset != dst) kernels::copy(b + offset + begin, dst + begin, numel);
       }
-      if ((args.flags & DDH_REDUCE_NORM) != 0) {
+      if (takes_norm) {
         const NormShare share(shared_.clock());
         norm.add_gradient(to, begin, numel, {args.ranges, args.n_ranges});
       }
