@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 
-from arguments import count
+from arguments import count, counts
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent.parent / "build/benchmarks"
 OPERATIONS = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"]
@@ -37,34 +37,30 @@ def output_of(command):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", default="2,4,8")
-    parser.add_argument("--sizes", default="1024,65536,1048576,4194304,16777216,67108864")
+    parser.add_argument("--ranks", type=counts, default=[2, 4, 8])
+    parser.add_argument("--sizes", type=counts, default=[1024, 65536, 1048576, 4194304, 16777216, 67108864])
     parser.add_argument("--rounds", type=count, default=5)
     parser.add_argument("--mpirun", default="mpirun --oversubscribe --bind-to none")
     args = parser.parse_args()
     for name in ("collective_bench", "mpi_collectives"):
         if not (PROGRAMS / name).exists():
             parser.error(f"there is no {PROGRAMS / name}; build it: cmake --build build --target {name}")
-    sizes = args.sizes.split(",")
-    for text in (*sizes, *args.ranks.split(",")):
-        if not text.isdigit() or int(text) == 0:
-            parser.error(f"'{text}' is no whole number above 0")
-    if any(int(size) % (64 * int(ranks)) != 0 for size in sizes for ranks in args.ranks.split(",")):
+    if any(size % (64 * ranks) != 0 for size in args.sizes for ranks in args.ranks):
         parser.error("each size must be a multiple of 64 bytes for each rank")
     print(output_of([shlex.split(args.mpirun)[0], "--version"]).splitlines()[0])
-    for ranks in args.ranks.split(","):
+    for ranks in args.ranks:
         ours, theirs, steal = {}, {}, 0.0
 
         def run_ours():
             nonlocal steal
             text = output_of([PROGRAMS / "collective_bench", "--json", "--transports", "shm", "--ranks", ranks, "--rounds", 1,
-                              "--sizes", args.sizes])
+                              "--sizes", ",".join(map(str, args.sizes))])
             for row in json.loads(text)["rows"]:
                 ours.setdefault((row["operation"], row["memory"], row["bytes"]), []).append(row["us"])
                 steal = max(steal, row["steal_percent"])
 
         def run_theirs():
-            text = output_of([*shlex.split(args.mpirun), "-n", ranks, PROGRAMS / "mpi_collectives", *sizes])
+            text = output_of([*shlex.split(args.mpirun), "-n", ranks, PROGRAMS / "mpi_collectives", *args.sizes])
             for line in text.splitlines():
                 operation, size, us = line.split()
                 theirs.setdefault((operation, int(size)), []).append(float(us))
@@ -73,9 +69,9 @@ def main():
             for side in (run_ours, run_theirs) if turn % 2 == 0 else (run_theirs, run_ours):
                 side()
         for memory in ("private", "window"):
-            names = [name for name in OPERATIONS if (name, memory, int(sizes[0])) in ours]
+            names = [name for name in OPERATIONS if (name, memory, args.sizes[0]) in ours]
             print(f"\n{ranks} ranks, {memory}, steal {steal:.1f} %\n| bytes | {' | '.join(names)} |\n{'|---' * (len(names) + 1)}|")
-            for size in (int(size) for size in sizes):
+            for size in args.sizes:
                 cells = []
                 for name in names:
                     mine = ours[name, memory, size]

@@ -3,15 +3,12 @@
 // Milliseconds of forward and backward of the GPT sizes, one rank, one thread: no strategy, no optimizer.
 //   model_bench [size=gpt2] [context=64] [micro_batch=1] [matmul=auto] [compute=fp32] [steps=12]
 // The first two steps are warm-up.
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 
 #include "arguments.hpp"
 #include "fixtures/harness/model_driver.hpp"
+#include "fixtures/harness/small_text.hpp"
 #include "machine.hpp"
 #include "ops/products.hpp"
 
@@ -64,25 +61,11 @@ Request request_of(int argc, char** argv) {
           whole_number("steps", args["steps"], 3, 100'000)};
 }
 
-// Characters, in a file of the system's temporary folder.
-class TextFile {
- public:
-  TextFile() : path_(std::filesystem::temp_directory_path() / ddh::str("ddhost_model_bench-", ::getpid(), ".txt")) {
-    std::ofstream out(path_);
-    for (int i = 0; i < 20000; ++i) out << static_cast<char>('0' + i * 7919 % 65);
-    if (!out.flush()) ddh::fail(DDH_PERMISSION_DENIED, "the file '", path_.string(), "' can't be written");
-  }
-  TextFile(const TextFile&) = delete;
-  TextFile& operator=(const TextFile&) = delete;
-  ~TextFile() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-  [[nodiscard]] std::string path() const { return path_.string(); }
-
- private:
-  const std::filesystem::path path_;
-};
+std::string characters() {
+  std::string text;
+  for (int i = 0; i < 20000; ++i) text += static_cast<char>('0' + i * 7919 % 65);
+  return text;
+}
 
 void initialize(ddhost::test::ModelDriver& model) {
   uint32_t state = 1;
@@ -96,7 +79,7 @@ void initialize(ddhost::test::ModelDriver& model) {
 }
 
 void run(const Request& request) {
-  const TextFile text;
+  const ddhost::test::SmallText text("ddhost_model_bench", characters());
   // 65 characters, as in the usual character data; GPT-2 gets its own vocabulary.
   const bool has_characters = !request.size.starts_with("gpt2");
   ddhost::test::ModelDriver model(ddh_entry_gpt, {{"model.size", request.size},

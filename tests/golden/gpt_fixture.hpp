@@ -12,29 +12,11 @@
 #include "fixtures/harness/golden_data.hpp"
 #include "fixtures/harness/model_driver.hpp"
 #include "fixtures/harness/safetensors.hpp"
+#include "fixtures/harness/small_text.hpp"
 
 DDH_EXTERN_C ddh_rc ddh_entry_gpt(const ddh_host* host, const ddh_module** out, ddh_err* err) DDH_NX;
 
 namespace ddhost::test {
-
-// A text file of 100 bytes, for tests that need data but never read it; removed with the object.
-class SmallText {
- public:
-  explicit SmallText(const std::string& name, const std::string& text = std::string(100, 'a') + "bcd")
-      : path_(std::filesystem::temp_directory_path() / (name + "-" + std::to_string(getpid()) + ".txt")) {
-    std::ofstream(path_) << text;
-  }
-  SmallText(const SmallText&) = delete;
-  SmallText& operator=(const SmallText&) = delete;
-  ~SmallText() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-  [[nodiscard]] std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Weights that Hugging Face stores as [in, out] and this model as [out, in].
 inline bool is_transposed(const std::string& name) {
