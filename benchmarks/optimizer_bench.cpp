@@ -115,22 +115,22 @@ void run(uint64_t numel) {
   // As zero2 and zero3 sum gradients: a chunk in L1, for the norm, and its destination past the caches.
   alignas(64) std::array<float, ddhost::kernels::kSumChunkNumel> chunk;
   const auto streamed = [&](bool takes_norm) {
-    for (uint64_t begin = 0; begin < numel; begin += chunk.size()) {
-      const uint64_t n = std::min<uint64_t>(chunk.size(), numel - begin);
+    const auto sum_chunk = [&](uint64_t begin, uint64_t n) {
       ddhost::kernels::ordered_sum_streamed(f32(5) + begin, chunk.data(), sources, begin, n);
       if (takes_norm) sum.add_range(chunk.data(), n);
-    }
+    };
+    ddhost::kernels::for_each_chunk(numel, sum_chunk, chunk.size());
     ddhost::kernels::end_streams();
   };
   measure(rates, "sum of two, streamed", numel, {8, 4}, [&] { streamed(false); });
   measure(rates, "streamed, and its norm", numel, {8, 4}, [&] { streamed(true); });
   // As zero1 does.
   measure(rates, "sum of two in place, its norm", numel, {8, 4}, [&] {
-    for (uint64_t begin = 0; begin < numel; begin += chunk.size()) {
-      const uint64_t n = std::min<uint64_t>(chunk.size(), numel - begin);
+    const auto sum_chunk = [&](uint64_t begin, uint64_t n) {
       ddhost::kernels::ordered_sum(f32(1) + begin, sources, begin, n, false);
       sum.add_range(f32(1) + begin, n);
-    }
+    };
+    ddhost::kernels::for_each_chunk(numel, sum_chunk, chunk.size());
   });
 }
 

@@ -237,9 +237,7 @@ class SharedExchange final : public ddh_exchange {
     const bool streams = !add && !to_all && dst != buffer() + offset && segments_.my_numel >= kStreamedNumel;
     const bool takes_norm = (args.flags & DDH_REDUCE_NORM) != 0;
     alignas(64) std::array<float, kernels::kSumChunkNumel> chunk;  // of a sum that streams
-    const uint64_t most = takes_norm || streams ? chunk.size() : kernels::kChunkNumel;
-    for (uint64_t begin = 0; begin < segments_.my_numel; begin += most) {
-      const uint64_t numel = std::min(most, segments_.my_numel - begin);
+    const auto sum_chunk = [&](uint64_t begin, uint64_t numel) {
       float* const to = streams ? chunk.data() : dst + begin;
       if (straight_to_all) {
         kernels::ordered_sum_to_all(buffers_.data(), n, sum, offset + begin, numel);
@@ -254,7 +252,9 @@ class SharedExchange final : public ddh_exchange {
         const NormShare share(shared_.clock());
         norm.add_gradient(to, begin, numel, {args.ranges, args.n_ranges});
       }
-    }
+    };
+    kernels::for_each_chunk(segments_.my_numel, sum_chunk,
+                            takes_norm || streams ? kernels::kSumChunkNumel : kernels::kChunkNumel);
     if (streams) kernels::end_streams();
   }
 

@@ -30,11 +30,10 @@ inline constexpr uint64_t kChunkNumel = 4096;
 // Elements in a block whose squares are summed in a fixed order; sums of squares add such blocks.
 inline constexpr uint64_t kSquaresBlock = 64;
 
-// Calls body(begin, numel) for the chunks of [0, numel).
+// Calls body(begin, numel) for the chunks of [0, numel), which have `most` elements, the last one perhaps less.
 template <class Body>
-void for_each_chunk(uint64_t numel, Body&& body) {
-  for (uint64_t begin = 0; begin < numel; begin += kChunkNumel)
-    body(begin, numel - begin < kChunkNumel ? numel - begin : kChunkNumel);
+void for_each_chunk(uint64_t numel, Body&& body, uint64_t most = kChunkNumel) {
+  for (uint64_t begin = 0; begin < numel; begin += most) body(begin, numel - begin < most ? numel - begin : most);
 }
 
 // dst[i] = value, rounded to dtype. dtypes F32, BF16, F16, F64; other dtypes only with value 0. Else Error
